@@ -49,7 +49,7 @@ environment-of-gpu-check: $(if $(REHEARSE),environment) # a machine with a GPU n
 gpu-bundle: environment ## write gpu-check and what it needs to out/gpu-bundle, for a machine without a package registry
 	@PYTHONPATH=bench $(PYTHON) -m gpu_bundle
 
-test-models: environment ## run the families that people train, all or FAMILIES=... and COLUMNS=..., and write their page
+test-models: environment ## run the tested model families, all or FAMILIES=... and COLUMNS=..., and write their page
 	@PYTHONPATH=trainer/tests:trainer/oracles $(PYTHON) trainer/oracles/families_that_train.py \
 		--families "$(FAMILIES)" --columns "$(COLUMNS)"
 

@@ -113,7 +113,7 @@ def pytest_part(marker: str, *options: str, folders: Sequence[str] | None = None
 
 
 def cluster_tests(run: Run) -> None:
-    """Run the end-to-end tests, each worker on a cluster of its own, and remove these clusters."""
+    """Run the end-to-end tests, each worker on its own cluster, and remove these clusters."""
     foreign = "KUBECONFIG" in os.environ
     try:
         workers = () if foreign else FILES_ON_TWO_WORKERS

@@ -1,6 +1,6 @@
 """Run the parts of the test suite side by side; the first failure stops the others.
 
-A part is a function that runs commands. Each part writes its output to a log of its own. This module shows one progress
+A part is a function that runs commands. Each part writes its output to its own log. This module shows one progress
 line for all parts, prints the end of the log of a part that fails, and ends every process that a part started.
 """
 
@@ -66,7 +66,7 @@ class Run:
         cwd: Path | None = None,
         even_if_stopping: bool = False,
     ) -> None:
-        """Run a command in a process group of its own and append its output to the log.
+        """Run a command in its own process group and append its output to the log.
 
         Raises PartFailedError if it exits with another status than 0, StoppedError if the run is being stopped.
         """

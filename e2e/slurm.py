@@ -1,6 +1,6 @@
 """A Slurm cluster on this machine: Debian's packages below the cache folder, and nodes in network namespaces.
 
-Every node has a name, an address and processes of its own, and shares the files of the machine. Nothing is installed:
+Every node has a name, an address and its own processes, and shares the files of the machine. Nothing is installed:
 the packages are extracted, and the daemons get the paths in their configuration.
 """
 

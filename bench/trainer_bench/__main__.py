@@ -1,6 +1,6 @@
 """`python -m trainer_bench`: measure, write out/bench-trainer.json and the table of docs/performance.md.
 
-Each row is measured in a process of its own. With --rows, the other rows of the table stay as they are.
+Each row is measured in its own process. With --rows, the other rows of the table stay as they are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def measure(name: str) -> tuple[Row, float]:
-    """Measure a row in a process of its own. Return it with the seconds that it took."""
+    """Measure a row in its own process. Return it with the seconds that it took."""
     start = time.perf_counter()
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         row = process.submit(rows.measure, name).result()

@@ -34,7 +34,7 @@ COMMANDS = {
     "dashboard": "Open the Ray dashboard of a job on this machine",
     "exec": "Run a command in a pod of a job",
     "debug": "Attach a debugger to a breakpoint of a job",
-    "top": "Show the use of CPU, memory and GPUs by the pods of a job",
+    "top": "Show CPU, memory and GPU usage of a job's pods",
     "bundle": "Write everything about a job to an archive, for a bug report",
     "metrics": "Show the metrics of each step of a job",
     "rollouts": "Show prompts, responses and rewards of one step of a job",

@@ -1,6 +1,6 @@
 """The program that measures the use of a pod (`rlt top` runs it with `python3 -c`). It prints one JSON object.
 
-Without a control group of its own, as in some sandboxes, CPU and memory are None. The program has no imports outside of
+Without its own control group, as in some sandboxes, CPU and memory are None. The program has no imports outside of
 the standard library (Python 3.8 or later), because it runs in the image of the job.
 """
 

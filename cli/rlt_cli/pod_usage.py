@@ -1,4 +1,4 @@
-"""The use of CPU, memory and GPUs by a pod: parsed from the output of pod_probe.py, and as a table. No I/O."""
+"""CPU, memory and GPU usage of a pod: parsed from the output of pod_probe.py, and as a table. No I/O."""
 
 from __future__ import annotations
 

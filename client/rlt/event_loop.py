@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class BackgroundLoop:
-    """Runs coroutines in a thread of its own, until `close` or the end of the process."""
+    """Runs coroutines in its own thread, until `close` or the end of the process."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -28,7 +28,7 @@ class BackgroundLoop:
             future.cancel()
 
     async def run_async(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """As `run`, for a caller with an event loop of its own."""
+        """As `run`, for a caller with its own event loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
     def close(self) -> None:

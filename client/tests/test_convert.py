@@ -104,7 +104,7 @@ def test_no_text_is_a_crash(text: str) -> None:
 
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "TrainJob", "PyTorchJob"])
 @pytest.mark.parametrize("spec", ["[1]", "{headGroupSpec: {template: {spec: {containers: x}}}, trainer: {env: 1}}", ""])
-def test_a_manifest_with_other_types_is_no_crash(kind: str, spec: str) -> None:
+def test_a_manifest_with_other_types_does_not_crash(kind: str, spec: str) -> None:
     with contextlib.suppress(ConvertError):
         convert(f"kind: {kind}\nmetadata: {{name: a}}\nspec: {spec}", "source").to_yaml("source")
 

@@ -1,4 +1,4 @@
-"""The end of a process that is no child of the test."""
+"""The end of a process that is not a child of the test."""
 
 from __future__ import annotations
 

@@ -259,11 +259,11 @@ def test_roll_without_a_tracker_has_steps() -> None:
         '[1]{"system/step"',
     ],
 )
-def test_other_lines_are_no_steps(line: str) -> None:
+def test_other_lines_are_not_steps(line: str) -> None:
     assert build_report(update(START, line, 1.0)) is None
 
 
-def test_values_that_are_no_numbers_are_skipped() -> None:
+def test_values_that_are_not_numbers_are_skipped() -> None:
     found = report_after(
         "Global step 3: {'kl': 1.2.3, 'policy_loss': 0.5}", '{"system/step": 4, "a": ' + "9" * 400 + "}"
     )

@@ -131,7 +131,7 @@ def test_the_pod_has_the_groups_of_amds_devices() -> None:
     assert read_pod(head)[0]["securityContext"]["supplementalGroups"] == [109]
 
 
-def test_a_pod_is_no_member_of_the_gang() -> None:
+def test_a_pod_is_not_a_member_of_the_gang() -> None:
     spec = merged(BUILTIN, {"scheduling": {"gang": True, "schedulerName": "default-scheduler"}})
     job = o.job(spec)
     assert job.spec, job.findings

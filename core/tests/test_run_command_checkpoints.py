@@ -81,7 +81,7 @@ def test_a_training_or_export_that_fails_exports_nothing(start: Start, tmp_path:
 
 
 @pytest.mark.parametrize("content", [None, "", "many"])
-def test_unreadable_tracker_is_no_checkpoint(tmp_path: Path, content: str | None) -> None:
+def test_unreadable_tracker_has_no_checkpoint(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "latest_checkpointed_iteration.txt").write_text(content)
     assert read_latest_step(str(tmp_path)) is None

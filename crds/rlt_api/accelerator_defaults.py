@@ -25,7 +25,7 @@ GPU_VENDORS = frozenset({"nvidia.com", "amd.com"})
 def add_accelerator_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Add the defaults for GPUs to a merged spec, except for a command, as JSON. Given values are kept.
 
-    `spec` is not changed. A missing model stays missing: it has an error of its own.
+    `spec` is not changed. A missing model stays missing: it has its own error.
     """
     if not has_gpus(spec) or spec.get("framework", {}).get("type", "builtin") == "command":
         return dict(spec)

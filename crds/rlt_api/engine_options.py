@@ -1,4 +1,4 @@
-"""The options of vLLM that a job sets by fields of its own, or that the trainer needs."""
+"""The vLLM options that a job sets by other fields, or that the trainer needs."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PROGRAMS = {
 }
 """End of a Python module -> program. A script is known by the same path: verl/trainer/main_ppo.py."""
 SEPARATE = ("fully_async_policy.fully_async_main", "one_step_off_policy.main_ppo")
-"""The modules of verl.experimental, earlier recipe, with configs of their own and separate devices for the engines."""
+"""The modules of verl.experimental, earlier recipe, with their own configs and separate devices for the engines."""
 SHELLS = ("bash", "sh", "dash", "zsh")
 OPERATORS = frozenset("();<>|&")
 ROLL_SCRIPT = re.compile(r"(?:.*/)?start_\w+_pipeline\.py")
@@ -57,7 +57,7 @@ class Program:
     own_config: bool = False
     """Whether it reads another config than main_ppo's, so that its other keys and its defaults are unknown."""
     separate: bool = False
-    """Whether the engines have devices of their own: rollout.nnodes times rollout.n_gpus_per_node."""
+    """Whether the engines have their own devices: rollout.nnodes times rollout.n_gpus_per_node."""
     in_script: bool = False
     """Whether the arguments are part of a script, one item of framework.command."""
 

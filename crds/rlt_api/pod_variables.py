@@ -1,4 +1,4 @@
-"""Values of Secrets and ConfigMaps for one reward or tool: as variables of the pods, with a prefix of their own.
+"""Values of Secrets and ConfigMaps for one reward or tool: as variables of the pods, with their own prefix.
 
 The trainer removes the prefix, and passes a value to its reward or tool alone.
 """

@@ -88,7 +88,7 @@ def _compare_amounts(
 
 
 def _is_equal(value: object, amount: str) -> bool:
-    """Whether a value of a pod template is the amount. A null, which removes it, and what is no quantity are not."""
+    """Whether a value of a pod template is the amount. False for null and for values that are not quantities."""
     text = str(value)
     return re.fullmatch(QUANTITY, text) is not None and quantity_value(text) == quantity_value(amount)
 

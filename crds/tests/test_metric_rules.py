@@ -134,7 +134,7 @@ def test_gradients_up_to_ten_times_the_median_are_healthy() -> None:
     assert find_broken([*NORMS, *norms(10.0, 10.0, 10.0)]) == []
 
 
-def test_outliers_and_steps_without_a_signal_are_no_spikes() -> None:
+def test_outliers_and_steps_without_a_signal_are_not_spikes() -> None:
     assert find_broken([*NORMS, *norms(50.0, 1.0, 50.0, 1.0, 50.0)]) == []
     assert find_broken(norms(*[0.0] * 40, 1.0, 1.0, 1.0)) == []
 
@@ -167,7 +167,7 @@ def test_a_validation_that_keeps_four_fifths_of_its_best_is_healthy() -> None:
     assert find_broken(validations(0.3, 0.5, 0.52, 0.55, 0.6, rewards=RISING)) == []
 
 
-def test_a_validation_that_falls_with_the_reward_is_no_reward_hacking() -> None:
+def test_a_validation_that_falls_with_the_reward_is_not_reward_hacking() -> None:
     assert find_broken(validations(0.3, 0.5, 0.3, 0.2, 0.1, rewards=(0.2, 0.4, 0.3, 0.2, 0.1))) == []
 
 

@@ -86,7 +86,7 @@ def test_strategies_of_the_overrides_get_their_own_options() -> None:
     assert "gpu_memory_utilization" not in engine["strategy_args"]["strategy_config"]
 
 
-def test_paths_are_no_interpolations() -> None:
+def test_paths_are_not_interpolations() -> None:
     config: Any = build_config(resolve(TABLE["files"]), RUN)
     assert config["actor_train"]["data_args"]["file_name"][1] == "/mnt/rlt/\\${b}.parquet"
 

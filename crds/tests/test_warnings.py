@@ -127,7 +127,7 @@ def test_other_losses_than_the_clipped_ones_have_a_gradient_in_bypass_mode() -> 
         ({"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": True, "containers": [{"name": "x"}]}}, None),
     ],
 )
-def test_what_is_no_pod_template_is_warned_about(template: dict[str, Any], expected: str | None) -> None:
+def test_an_invalid_pod_template_gets_a_warning(template: dict[str, Any], expected: str | None) -> None:
     spec = RLTrainingJobSpec.model_validate({"cluster": {"workers": [{"podTemplate": template}]}})
     found = [each for each in find_warnings(spec) if "podTemplate" in each]
     assert len(found) == (expected is not None)

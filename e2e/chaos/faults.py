@@ -47,9 +47,9 @@ class Fault:
     """The text of its row in the table."""
     inject: Callable[[Target], Injected]
     separate: bool = False
-    """Whether the job has its rollout engine in a pod of its own."""
+    """Whether the job has its rollout engine in its own pod."""
     volume_mb: int | None = None
-    """Size of a volume that is a file system of its own."""
+    """Size of a volume that is its own file system."""
     from_start: bool = False
     """Whether it starts with the job, and not after some steps."""
 

@@ -13,7 +13,7 @@ FAULT_AFTER = 10
 def build_job(name: str, *, workers: int = 2, separate: bool = False) -> Job:
     """Train workers with an engine each.
 
-    `separate`: one train worker, and one rollout worker in a pod of its own.
+    `separate`: one train worker, and one rollout worker in its own pod.
     """
     job = build_learning_job(name, steps=STEPS, save_freq=SAVE_FREQ, workers=workers)
     spec = job["spec"]

@@ -83,7 +83,7 @@ class Outcome:
 
 
 def run_job(cluster: Cluster, name: str, fault: Fault | None, *, separate: bool) -> tuple[Run, Result]:
-    """Run the learning job in a namespace of its own, with or without a fault, and delete the namespace.
+    """Run the learning job in its own namespace, with or without a fault, and delete the namespace.
 
     Raises TimeoutError if the job does not end.
     """

@@ -1,4 +1,4 @@
-"""A volume that is a file system of its own, so that a fault can fill it.
+"""A volume that is its own file system, so that a fault can fill it.
 
 The nodes mount one file of the machine in their mount namespaces. The kernel releases the loop device with the last
 mount, at the latest with the nodes.

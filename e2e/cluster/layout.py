@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """`nodes` 0 means only a control plane on loopback, without a network of its own.
+    """`nodes` 0 means only a control plane on loopback, without its own network.
 
     The addresses of a cluster with nodes are in 10.SUBNET.0.0/16: the machine is .0.1, node N is .0.(N+1), and the
     pods of node N are .N.0/24, with N below 128. Clusters with different state, subnet and ports run side by side.

@@ -22,7 +22,7 @@ NODE_FOLDERS = (
     "/var/log/containers",
     "/var/log/pods",
 )
-"""Folders that the node has of its own, mounted over those of the machine."""
+"""Folders that only the node has, mounted over those of the machine."""
 
 SOCKET = "unix:///run/containerd/containerd.sock"
 

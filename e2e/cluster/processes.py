@@ -39,7 +39,7 @@ def start(
     search_path: str,
     environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Start a daemon in a session of its own. Its environment is `PATH`, the markers, GOGC and `environment`."""
+    """Start a daemon in its own session. Its environment is `PATH`, the markers, GOGC and `environment`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     base = {"PATH": search_path, CLUSTER_VARIABLE: str(state), PROCESS_VARIABLE: name, **GARBAGE_COLLECTION}
     with log.open("a") as out:

@@ -143,7 +143,7 @@ def kill_operators(cluster: Cluster, namespace: str) -> None:
     """Kill the operators of rlt and of KubeRay: the job continues in the same pods."""
     job, pods = read_job(cluster, namespace, NAME), list_pods(cluster, namespace, NAME)
     workers = [node for pod, (_, node) in pods.items() if "-head-" not in pod]
-    assert len(set(workers)) == len(workers) == 2, "each worker is on a node of its own"
+    assert len(set(workers)) == len(workers) == 2, "each worker is on its own node"
     if cluster.layout:
         target = Target(cluster, namespace, NAME, cluster.shared_volume(namespace, CLAIM))
         kill_kuberay(target)

@@ -154,7 +154,7 @@ def test_second_cluster_is_removed_completely(cluster: Cluster, tmp_path: Path) 
     finally:
         lifecycle.down(layout.state)
     assert [name for name, found in during.items() if not found] == ["mounts"], "mounts are in the nodes' namespaces"
-    assert len(held) >= 4, "the node and its pod have namespaces of their own"
+    assert len(held) >= 4, "the node and its pod have their own namespaces"
     await_end(members)
     await_removal(layout)
     assert read_sysctls() == before

@@ -43,7 +43,7 @@ def build_job(workers: int, *, mode: str, **fields: Any) -> Job:
 
 
 def place(cluster: Cluster, namespace: str, job: Job) -> Counter[str]:
-    """Apply the job and return rack -> workers on it when all run. Asserts that each is on a node of its own."""
+    """Apply the job and return rack -> workers on it when all run. Asserts that each is on its own node."""
     name = apply_job(cluster, namespace, job)
     await_condition(cluster, namespace, name, "ClusterReady", timeout_s=SCHEDULING_TIMEOUT_S)
     selector = f"ray.io/cluster={name},ray.io/node-type=worker"

@@ -31,7 +31,7 @@ group rollout."""
 
 @pytest.fixture
 def asynchronous() -> Job:
-    """Example 05 with fewer steps, and with vLLM, whose two workers are in pods of their own."""
+    """Example 05 with fewer steps, and with vLLM, whose two workers are in their own pods."""
     job = load_example("05-asynchronous.yaml")
     job["spec"]["rollout"] |= {"engine": "vllm", "tensorParallelSize": 2}
     job["spec"]["cluster"]["workers"][1]["replicas"] = 2

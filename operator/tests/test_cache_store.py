@@ -24,7 +24,7 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     assert store.get(("demo", "x")) == 2
 
 
-def test_a_change_that_the_reduced_value_does_not_contain_is_no_change() -> None:
+def test_a_change_that_the_reduced_value_does_not_contain_is_ignored() -> None:
     store = make()
     store.put(manifest("x", 1, value=2))
     assert not store.put(manifest("x", 2, value=2))

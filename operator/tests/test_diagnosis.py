@@ -164,7 +164,7 @@ def test_a_volume_failure_is_diagnosed_from_its_event() -> None:
     assert "no route to the server" in found.message
 
 
-def test_the_first_read_of_a_secret_by_the_kubelet_is_no_failure() -> None:
+def test_the_first_read_of_a_secret_by_the_kubelet_is_not_a_failure() -> None:
     message = (
         'MountVolume.SetUp failed for volume "ray-token" : failed to sync secret cache: timed out waiting for the '
     )

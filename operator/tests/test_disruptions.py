@@ -1,4 +1,4 @@
-"""A disruption restarts the job by a budget of its own, also if the disrupted pod is gone when the attempt ends."""
+"""A disruption restarts the job by its own budget, also if the disrupted pod is gone when the attempt ends."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ PATHS = [
 def test_the_paths_in_the_arguments_of_a_known_program_are_checked(
     command: list[str], models: list[str], prompts: list[str]
 ) -> None:
-    """A script may create them first. Names on the hub are no paths."""
+    """A script may create them first. Names on the hub are not paths."""
     framework = {"framework": {"type": "command", "command": command}}
     spec = o.job({"cluster": o.SPEC["cluster"], **framework}).spec
     assert spec

@@ -92,7 +92,7 @@ def test_a_checkpoint_or_a_warmup_step_is_progress() -> None:
 
 
 def test_frequent_progress_is_recorded_with_the_progress_and_never_overdue() -> None:
-    """It causes no status writes of its own."""
+    """It causes no additional status writes."""
     job, writes = start(), 0
     for second in range(1, 121):
         time = at(second).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -140,7 +140,7 @@ def run_context_parallel(name: str, folder: str, rank: int) -> float:
 
 
 def measure_loop(name: str, folder: Path, *, engine: str) -> str:
-    """Run the loop in a process of its own. Return yes, or no with the reason."""
+    """Run the loop in its own process. Return yes, or no with the reason."""
     return run_ranks(_answer, [(run_loop, (name, str(folder), engine, False))])[0]
 
 

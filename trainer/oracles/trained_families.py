@@ -1,4 +1,4 @@
-"""Tiny models of the families that people train: the shape of the published config, few layers, small widths.
+"""Tiny models of the tested families: the shape of the published config, few layers, small widths.
 
 The values that are not sizes, such as norms of queries, scales, patterns of layers and tied embeddings, are those of
 the config.json of the model that `published` names.

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for coroutines that other threads and loops wait for."""
+"""An event loop in its own thread, for coroutines that other threads and loops wait for."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def ray_address() -> Iterator[str]:
     """The address of a Ray cluster with four CPUs, for all tests of this worker that leave it intact.
 
-    Every driver is a Ray job of its own: its actors and placement groups end when it leaves the cluster. Tests of
-    `--local` and tests that kill the driver start a cluster of their own.
+    Every driver is its own Ray job: its actors and placement groups end when it leaves the cluster. Tests of
+    `--local` and tests that kill the driver start their own cluster.
     """
     from ray.cluster_utils import Cluster
 

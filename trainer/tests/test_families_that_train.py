@@ -1,4 +1,4 @@
-"""The families that people train run through the whole loop, and the page has the results of these runs."""
+"""The tested model families run through the whole loop, and the page has the results of these runs."""
 
 from __future__ import annotations
 

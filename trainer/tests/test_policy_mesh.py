@@ -8,7 +8,7 @@ from ranks import join, run_ranks
 
 @pytest.mark.slow
 def test_a_collective_ends_at_its_timeout() -> None:
-    """Also one of a group of its own, as of a mesh, whose default is half an hour."""
+    """Also one of a separate group, as of a mesh, whose default is half an hour."""
     errors, _ = run_ranks(wait_for_a_late_rank, [(0,), (1,)])
     assert ["Timed out waiting 1000ms" in error for error in errors] == [True, True], errors
 

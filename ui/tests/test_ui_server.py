@@ -283,7 +283,7 @@ async def test_a_log_is_listed_and_followed_without_escapes_and_secrets(
 @pytest.mark.parametrize(
     "log", ["file/2/link", "file/../config.json", "file/1/../../config.json", "file//etc/passwd", ""]
 )
-def test_another_file_is_no_log(folder: Path, log: str) -> None:
+def test_another_file_is_not_a_log(folder: Path, log: str) -> None:
     attempt = folder / "sum-1" / "attempts" / "2"
     attempt.mkdir(parents=True)
     (attempt / "link").symlink_to(folder / "sum-1" / "config.json")

@@ -90,7 +90,7 @@ async def test_without_a_valid_token_every_path_answers_401_and_nothing_else(
         assert response.text in ("", "A bearer token of the cluster is required: it is missing, invalid or expired.")
 
 
-async def test_a_text_that_is_no_token_does_not_reach_the_api_server(
+async def test_an_invalid_token_does_not_reach_the_api_server(
     client: httpx.AsyncClient, api_server: SimulatedApiServer
 ) -> None:
     for text in ("", "two words", "ü", "a" * 20_000):

@@ -133,7 +133,7 @@ def command(
 
 
 def _format_command(job: Job) -> str:
-    """The command for a shell, each setting in a line of its own, and the config that it reads."""
+    """The command for a shell, each setting in its own line, and the config that it reads."""
     job = place_earlier_checkpoint(job)
     assert job.spec
     words = [shlex.quote(mask_text(word)) for word in build_command(job, job.spec)]

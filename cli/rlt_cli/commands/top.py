@@ -1,4 +1,4 @@
-"""rlt top: show the use of CPU, memory and GPUs by the pods of a job."""
+"""rlt top: show CPU, memory and GPU usage of a job's pods."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GROUP_LABEL = "ray.io/group"
 @kube_context_options
 @output_option()
 def command(name: str, watch: bool, kube_context: KubeContext, output: str) -> None:
-    """Show the use of CPU, memory and GPUs by the pods of a job.
+    """Show CPU, memory and GPU usage of a job's pods.
 
     CPU in cores and memory come from the control group of the Ray container, with its limits. Memory is the working
     set, and contains /dev/shm. GPUs come from nvidia-smi or rocm-smi in the image: a GPU with used memory and no

@@ -12,7 +12,7 @@ from rlt.report.summary import VALIDATION, WINDOW, average_latest, compute_time_
 from rlt_api.driver_report import METRICS
 
 MAX_PHASES = 7
-"""Number of phases with a color of their own; the others are one part."""
+"""Number of phases with their own color; the others are one part."""
 OTHER = "other phases"
 Lines = dict[str, tuple[str, ...]]
 Chart = tuple[str, Lines]

@@ -1,4 +1,4 @@
-"""The program of the preflight stage training for other frameworks: one step in a folder of its own. Pure.
+"""The program of the preflight stage training for other frameworks: one step in its own folder. Pure.
 
 Settings that verl or OpenRLHF may not have in every version are only changed if the command gives them.
 """
@@ -66,7 +66,7 @@ def build_trial(command: list[str], spec: RLTrainingJobSpec, directory: str) -> 
     if program.in_script:
         return _reject("The arguments of the program are part of a script.")
     if program.own_config:
-        return _reject("The program reads a config of its own, so that its batch is unknown.")
+        return _reject("The program reads its own config, so that its batch is unknown.")
     build = _shorten_verl if program.name == "verl" else _shorten_openrlhf
     shortened = build(program, command, directory)
     if isinstance(shortened, NotPossible):

@@ -32,7 +32,7 @@ def main() -> None:
 def use_vllm(model: str, tensor_parallel_size: int, options: dict[str, Any]) -> tuple[str, int]:
     """Generate with vLLM: https://docs.vllm.ai/en/stable/api/vllm/entrypoints/llm.html. Return text and tokens."""
     vllm: Any = import_module("vllm")
-    # Ray is vLLM's default in a Ray cluster, and would need accelerators of its own.
+    # Ray is vLLM's default in a Ray cluster, and would need its own accelerators.
     backend = "uni" if tensor_parallel_size == 1 else "mp"
     engine = vllm.LLM(
         model=model,

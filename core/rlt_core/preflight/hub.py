@@ -28,7 +28,7 @@ REASONS = {
     "GatedRepo": "its owner gives access to some accounts, and that of HF_TOKEN is not one of them",
     "RepoNotFound": "it does not exist, or is private, and the account of HF_TOKEN has no access",
     "RevisionNotFound": "it does not have the revision",
-    NO_CONFIG: "it has no config.json, so that it is no model of transformers",
+    NO_CONFIG: "it has no config.json: not a Transformers model",
 }
 """Value of X-Error-Code -> what it means."""
 

@@ -19,7 +19,7 @@ TOKEN_FILE = "ray-token"
 
 
 def join_command(words: Iterable[str], *, indent: str = "") -> str:
-    """A command on lines of two spaces more than `indent`: each option has a line of its own. Words are not quoted."""
+    """A command on lines of two spaces more than `indent`: each option has its own line. Words are not quoted."""
     lines: list[str] = []
     for word in words:
         if not lines or word.startswith("-") or lines[-1] == "--":

@@ -181,7 +181,7 @@ def test_preflight_command_replaces_the_derived_step() -> None:
     ("command", "names", "reason"),
     [
         (["bash", "-c", " ".join([*MAIN_PPO, MODEL])], ["training-step"], "part of a script"),
-        ([*MAIN_PPO, MODEL, "--config-name=mine"], ["engine", "training-step"], "config of its own"),
+        ([*MAIN_PPO, MODEL, "--config-name=mine"], ["engine", "training-step"], "its own config"),
         ([*MAIN_PPO, MODEL, "data.train_batch_size=$BATCH"], ["training-step"], "is a variable"),
         ([*MAIN_PPO, *DEVICES], ["engine"], "model.path is not in the arguments"),
         (

@@ -55,7 +55,7 @@ def find(name: str, kind: str = "model", revision: str | None = None, **environm
 
 
 @pytest.mark.parametrize(("name", "kind"), [("org/open", "model"), ("org/moved", "model"), ("org/rows", "dataset")])
-def test_what_the_hub_has_is_no_problem(endpoint: str, tmp_path: Path, name: str, kind: str) -> None:
+def test_what_the_hub_has_is_accepted(endpoint: str, tmp_path: Path, name: str, kind: str) -> None:
     """A redirect is not followed: the address of the answer accepts no connections."""
     assert find(name, kind, HF_ENDPOINT=f"{endpoint}/", HF_HOME=str(tmp_path)) == []
 

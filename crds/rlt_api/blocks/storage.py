@@ -46,5 +46,5 @@ class Storage(ApiModel):
 
     @property
     def outlives_pods(self) -> bool:
-        """Whether the volume is a PVC. Without one, each pod has a volume of its own, which ends with the pod."""
+        """Whether the volume is a PVC. Without one, each pod has its own volume, which ends with the pod."""
         return bool(self.claim_name or self.storage_class_name)

@@ -31,7 +31,7 @@ def build_export(spec: RLTrainingJobSpec, run: Run, *, on_a_worker: bool = True)
     """Build the export of a job. None if no checkpoint is saved.
 
     verl: its model merger (verl/model_merger, the same arguments in 0.5.0 and 0.9.1), which writes bfloat16. OpenRLHF
-    writes ckpt.output_dir itself. `on_a_worker`: in a Ray job of its own, else without Ray.
+    writes ckpt.output_dir itself. `on_a_worker`: in its own Ray job, else without Ray.
     """
     if spec.framework.type == "openrlhf":
         return Export(run.model)

@@ -182,7 +182,7 @@ def _check_overlap(placed: Mapping[str, list[int]]) -> Iterator[Contradiction]:
             message = (
                 f"shares device {min(generating & set(devices))} with actor_infer, which generates at the same time"
             )
-            fix = "give it devices of its own, and actor_infer the others"
+            fix = "give it its own devices, and actor_infer the others"
             yield Contradiction(f"{name}.device_mapping", str(sorted(devices)), message, fix)
 
 

@@ -20,7 +20,7 @@ class Run:
     directory: str
     """The run directory in the pods."""
     has_checkpoint: bool = False
-    """Whether the job has saved a checkpoint of its own."""
+    """Whether the job has saved its own checkpoint."""
 
     @property
     def checkpoints(self) -> str:

@@ -1,4 +1,4 @@
-"""Which node caused the failure of an attempt, with evidence. Pure. Without evidence the result is no node."""
+"""Which node caused the failure of an attempt, with evidence. Pure. Without evidence the result is empty."""
 
 from __future__ import annotations
 

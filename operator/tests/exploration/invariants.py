@@ -102,7 +102,7 @@ def program_ends_before_its_cluster(step: Transition) -> None:
         raise Violation("the RayCluster was deleted before its program could save its state")
 
 
-def own_stop_is_no_failure(step: Transition) -> None:
+def own_stop_does_not_fail(step: Transition) -> None:
     """No job fails because its program was stopped: only the operator stops programs."""
     status = _get_status(step.after.job)
     reasons = [each["reason"] for each in status.get("attempts", [])]
@@ -139,7 +139,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     terminal_is_sticky,
     users_objects_are_untouched,
     program_ends_before_its_cluster,
-    own_stop_is_no_failure,
+    own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
     a_deadline_applies,
 )

@@ -13,7 +13,7 @@ from exploration.invariants import (
     Violation,
     a_deadline_applies,
     at_most_one_live_cluster,
-    own_stop_is_no_failure,
+    own_stop_does_not_fail,
     program_ends_before_its_cluster,
     terminal_is_sticky,
     the_operators_faults_end_no_attempt,
@@ -41,7 +41,7 @@ SEEDED = [
     ),
     Seeded(
         bugs.the_program_is_stopped_before_the_status_records_it,
-        own_stop_is_no_failure.__name__,
+        own_stop_does_not_fail.__name__,
         Bounds(disturbances=1, faults=1, depth=3, starts=RUNNING),
     ),
     Seeded(

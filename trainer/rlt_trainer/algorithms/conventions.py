@@ -11,7 +11,7 @@ ConventionName = Literal["verl", "trl"]
 
 @dataclass(frozen=True)
 class Convention:
-    """Choices that have no field of their own. docs/algorithms.md lists the differences."""
+    """Choices without a field. docs/algorithms.md lists the differences."""
 
     std_epsilon: float
     """Added to a group's standard deviation (grpo, grpo_passk)."""

@@ -28,7 +28,7 @@ def balance_parts(lengths: Sequence[int], parts: int, *, equal: bool = False) ->
 def group_micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Group rows into the smallest number of balanced micro-batches of at most `max_tokens` tokens each.
 
-    A row that is longer is a micro-batch of its own.
+    A row that is longer is its own micro-batch.
     """
     for parts in range(max(1, -(-sum(lengths) // max_tokens)), len(lengths)):
         rows = balance_parts(lengths, parts)

@@ -20,7 +20,7 @@ from rlt_trainer.data.prompt import Prompt
 class RolloutBatch:
     """B scored responses. Responses to the same prompt are adjacent.
 
-    The response of an agent's episode can have several sequences. Each has a prompt of its own.
+    The response of an agent's episode can have several sequences. Each has its own prompt.
 
     The terms are verl's. The *score* of a response is the weighted sum of its reward functions (token_level_scores,
     metric critic/score). Its *reward* is the score plus `penalties` and the KL term of algorithm.klInReward

@@ -1,4 +1,4 @@
-"""The processes of the rollout engines, as Ray actors on the devices of train workers or in pods of their own."""
+"""The processes of the rollout engines, as Ray actors on the devices of train workers or in their own pods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class EngineLostError(TrainingError):
 
 
 class EngineProcess(Protocol):
-    """One engine in a process of its own."""
+    """One engine in its own process."""
 
     async def call(
         self, method: Callable[Concatenate[RolloutWorker, P], Awaitable[R]], *arguments: P.args, **options: P.kwargs

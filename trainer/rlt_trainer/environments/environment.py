@@ -13,7 +13,7 @@ from rlt_trainer.environments.calculator import Calculator
 
 
 class Environment(Protocol):
-    """An instance is created without arguments for each conversation, in a process of its own in the head pod. A call
+    """An instance is created without arguments for each conversation, in its own process in the head pod. A call
     may take rollout.multiTurn.timeoutSeconds.
 
     An exception ends the conversation. Its response is left out of the update and counted as failed.
@@ -38,7 +38,7 @@ class Environment(Protocol):
 
 
 class Agent(Protocol):
-    """A function that runs an agent, in a process of its own in the head pod."""
+    """A function that runs an agent, in its own process in the head pod."""
 
     def __call__(self, prompt: Prompt) -> float | Awaitable[float | None] | None:
         """Run the agent on a prompt, and return its reward or None. The function may be asynchronous.

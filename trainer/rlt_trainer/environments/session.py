@@ -1,4 +1,4 @@
-"""The other side of one conversation, as coroutines: an environment in a process of its own, or tools."""
+"""The other side of one conversation, as coroutines: an environment in its own process, or tools."""
 
 from __future__ import annotations
 

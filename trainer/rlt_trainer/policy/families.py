@@ -41,7 +41,7 @@ UNSUPPORTED = {
 NOT_PACKABLE = {
     **dict.fromkeys(("gpt_oss", "granite_swa", "granitemoe_swa", "mimo_v2_flash"), "its attention has sinks"),
     **dict.fromkeys(("moshi", "nemotron"), "its attention does not get the lengths of the sequences"),
-    "doge": "it builds an attention mask of its own",
+    "doge": "it builds its own attention mask",
 }
 """model_type -> why useRemovePadding is not supported, where the attributes of its class do not show it."""
 VISION = ("qwen2_5_vl", "qwen3_vl")

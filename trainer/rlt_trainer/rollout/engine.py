@@ -1,4 +1,4 @@
-"""The interface of a rollout engine: requests are sampled at the same time, in a process of their own."""
+"""The interface of a rollout engine: requests are sampled at the same time, in a separate process."""
 
 from __future__ import annotations
 

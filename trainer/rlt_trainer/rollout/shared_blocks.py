@@ -44,7 +44,7 @@ class BlockPool:
     """The sender's blocks."""
 
     def __init__(self, capacity: int) -> None:
-        """`capacity`: bytes of a block. A larger bucket gets a block of its own, which is used once."""
+        """`capacity`: bytes of a block. A larger bucket gets its own block, which is used once."""
         self._capacity = capacity
         self._numbers = count()
         self._blocks: dict[int, tuple[int, Tensor]] = {}

@@ -24,7 +24,7 @@ CPU_BUCKET_BYTES = 32 * 2**20
 
 
 class SharedSender:
-    """The sending end of a train worker. Each transfer is a connection of its own, so that an engine can restart."""
+    """The sending end of a train worker. Each transfer is its own connection, so that an engine can restart."""
 
     def __init__(self, device: torch.device) -> None:
         self.address = SharedAddress(f"rlt-weights-{os.getpid()}-{secrets.token_hex(8)}")

@@ -1,4 +1,4 @@
-"""vLLM: its scheduler runs in a process of its own, and with tensor parallelism each device has another one."""
+"""vLLM: its scheduler runs in its own process, and with tensor parallelism each device has another one."""
 
 from __future__ import annotations
 

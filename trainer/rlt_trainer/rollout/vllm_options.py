@@ -14,7 +14,7 @@ QUANTIZATIONS = {"fp8": {"linear": "fp8_per_channel"}}
 """rollout.quantization -> what vLLM quantizes of a model in bfloat16 (vllm/config/quantization.py, vLLM 0.32).
 
 Each output has a scale: a fused or sharded layer has the values of its parts, and vLLM computes them with torch alone.
-Experts stay in bfloat16: kernels store quantized experts in formats of their own, which a sync could not verify.
+Experts stay in bfloat16: kernels store quantized experts in their own formats, which a sync could not verify.
 """
 
 

@@ -5,7 +5,7 @@ Three comparisons find what the others cannot:
 - Sums over each weight, with the place of each element (`find_moved_weights`), for the weights whose place in the
   engine is known. They find any change, also one that log-probabilities hide in bfloat16, from the first sync.
 - Sums over each part of the model, regardless of the layout (`find_stale_parts`), for all weights. Kernels may store a
-  weight in an order of their own, and these sums find every change but an exchange inside of a part.
+  weight in their own order, and these sums find every change but an exchange inside of a part.
 - Log-probabilities of probe sequences (`compare_log_probs`), for what the engine computes. They find garbage that the
   sums cannot: exchanged elements at unknown places, and kernels that read other memory.
 """

@@ -28,7 +28,7 @@ QUEUED_SPANS = 2**16
 
 
 class Traces:
-    """Exports the spans of a run, in a thread of its own."""
+    """Exports the spans of a run, in its own thread."""
 
     def __init__(self, *, job: str, namespace: str) -> None:
         """`job` and `namespace` are attributes of the resource, as in the semantic conventions for Kubernetes."""

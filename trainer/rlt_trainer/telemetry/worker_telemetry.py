@@ -41,7 +41,7 @@ class WorkerReport:
     peak_flops: float | None
     """Peak FLOP/s of the device in the data type of the computation. None if it is not known."""
     releases: Mapping[str, Release] = field(default_factory=dict)
-    """The last release of memory before each use of the device by an engine. Empty on a CPU."""
+    """The last release of memory before an engine uses the device. Empty on a CPU."""
 
 
 class WorkerTelemetry:
