@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from rlt.convert.shell import read_script, reveal
 from rlt.convert.slurm import parse_time
 
 ROOT = Path(__file__).parents[2]
-SEEDS = ROOT.parent / "shared/seeds"
+SEEDS = os.environ.get("RLT_SEEDS")
+NEEDS_SEEDS = pytest.mark.skipif(not SEEDS, reason="RLT_SEEDS is not set to the folder with verl-multinode.txt")
 
 
 @pytest.mark.parametrize("case", CONVERSIONS, ids=lambda case: case.name)
@@ -123,10 +125,10 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-@pytest.mark.skipif(not SEEDS.exists(), reason="the launch scripts of the project's seeds are not in ../shared")
+@NEEDS_SEEDS
 @pytest.mark.parametrize("to", ["command", "builtin"])
 def test_the_launch_script_for_amd_converts(to: str) -> None:
-    lines = (SEEDS / "verl-multinode.txt").read_text().splitlines()
+    lines = Path(str(SEEDS), "verl-multinode.txt").read_text().splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith("#SBATCH"))
     script = "\n".join(line for line in lines[start:] if not line.startswith("```"))
     converted = convert(script, "slurm_script.sh", to)  # type: ignore[arg-type]
@@ -142,9 +144,9 @@ def test_the_launch_script_for_amd_converts(to: str) -> None:
         assert spec["training"]["trainBatchSize"] == 1024
 
 
-@pytest.mark.skipif(not SEEDS.exists(), reason="the launch scripts of the project's seeds are not in ../shared")
+@NEEDS_SEEDS
 def test_the_command_for_dstack_converts() -> None:
-    lines = (SEEDS / "verl-multinode.txt").read_text().splitlines()
+    lines = Path(str(SEEDS), "verl-multinode.txt").read_text().splitlines()
     start = next(index for index, line in enumerate(lines) if "$ ray job submit" in line)
     stop = next(index for index in range(start, len(lines)) if lines[index].startswith("```"))
     converted = convert("\n".join(lines[start:stop]).replace("$ ray", "ray"), "run.sh")

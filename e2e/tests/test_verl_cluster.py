@@ -1,4 +1,4 @@
-"""verl 0.9.1 trains on the embedded cluster: GSM8K, two steps of GRPO on a CPU, on the pods of the operator."""
+"""verl 0.9.1 trains on the embedded cluster: preset gsm8k, two steps of GRPO on a CPU, on the pods of the operator."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from word_problems import WORD_PROBLEMS
 
 from cluster import Cluster, images
 from installation import CLAIM
@@ -21,7 +22,6 @@ from verl_cpu_job import SCORING, VARIABLES, build_manifest, write_model
 pytestmark = pytest.mark.cluster
 
 TOOLS = Path(__file__).parents[2] / "tools"
-GSM8K = Path(__file__).parents[3] / "shared/data/gsm8k/train.jsonl"
 GPU = "nvidia.com/gpu"
 MOUNT = "/mnt/rlt"
 NAME = "verl-gsm8k"
@@ -44,7 +44,7 @@ def write_volume(folder: Path) -> str:
     shutil.copy(TOOLS / "verl_cpu.py", folder / "verl")
     (folder / "verl/scoring.py").write_text(SCORING)
     model = write_model(folder / "model")
-    lines = [json.loads(line) for line in GSM8K.read_text().splitlines()[:16]]
+    lines = [json.loads(line) for line in WORD_PROBLEMS.read_text().splitlines()]
     rows = build_gsm8k_rows([(f"line {number}", line) for number, line in enumerate(lines)], "train")
     write_parquet(rows, folder / "train.parquet")
     return str(model.relative_to(folder))
@@ -75,8 +75,8 @@ def build_job(model: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("_device")
 def test_verl_trains_on_gsm8k(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    if not cluster.layout or not GSM8K.exists():
-        pytest.skip(f"needs the embedded cluster, and GSM8K in {GSM8K}")
+    if not cluster.layout:
+        pytest.skip("needs the embedded cluster")
     volume = cluster.shared_volume(namespace, CLAIM)
     apply_job(cluster, namespace, build_job(write_volume(volume), tmp_path))
     job = await_condition(cluster, namespace, NAME, "Succeeded", timeout_s=START_TIMEOUT_S)

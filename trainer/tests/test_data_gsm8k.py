@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
+from word_problems import GROUND_TRUTHS, find_gsm8k, write_word_problems
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
@@ -16,7 +17,6 @@ from rlt_trainer.data.gsm8k import read_gsm8k_rows
 from rlt_trainer.data.preset_files import convert_examples, read_parquet
 from rlt_trainer.data.prompt import Split
 
-PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
 GOOD = {"question": "How many?", "answer": "Many.\n#### 1,200"}
 TOKENIZER = build_byte_tokenizer()
 
@@ -120,11 +120,17 @@ def test_a_missing_column_is_reported(tmp_path: Path) -> None:
         read_parquet(parquet)
 
 
+def test_the_ground_truths_are_the_final_answers_without_separators(tmp_path: Path) -> None:
+    data = Data(preset="gsm8k", path=str(write_word_problems(tmp_path / "source")))
+    prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path / "run").batch(0, 16)
+    ordered = sorted(prompts, key=lambda prompt: prompt.index)
+    assert [prompt.ground_truth for prompt in ordered] == GROUND_TRUTHS
+
+
 def test_the_published_data_set_is_read_completely(tmp_path: Path) -> None:
-    if not PUBLISHED.is_dir():
-        pytest.skip(f"the published data set is not at {PUBLISHED}")
-    data = Data(preset="gsm8k", path=str(PUBLISHED), max_prompt_length=2048)
+    published = find_gsm8k()
+    data = Data(preset="gsm8k", path=str(published), max_prompt_length=2048)
     prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
     assert len(prompts) == 7473
-    assert len(read_gsm8k_rows(PUBLISHED, "test")) == 1319
+    assert len(read_gsm8k_rows(published, "test")) == 1319
     assert all(re.fullmatch(r"-?[0-9.]+", prompt.ground_truth) for prompt in prompts.batch(0, 7473))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from word_problems import GROUND_TRUTHS, find_gsm8k, write_word_problems
 
 from rlt_trainer.__main__ import main
 
-PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
 GSM8K = {"question": "How many?", "answer": "Many.\n#### 1,200"}
 MATH = {"problem": "What is 7?", "level": "Level 1", "type": "Algebra", "solution": "It is \\boxed{7}."}
 ROWS = {
@@ -128,10 +128,16 @@ def test_the_variable_that_prevents_a_download_is_named(
     assert "HF_HUB_OFFLINE is set, and the cache HF_HOME does not contain the data set" in error
 
 
+def test_all_rows_are_prepared_in_their_order(tmp_path: Path) -> None:
+    source = write_word_problems(tmp_path / "source")
+    assert main(["prepare", "gsm8k", "--path", str(source), "--output", str(tmp_path)]) == 0
+    for split in ("train", "test"):
+        rows = read_with_datasets(tmp_path / f"{split}.parquet")
+        assert [row["reward_model"]["ground_truth"] for row in rows] == GROUND_TRUTHS
+
+
 def test_the_published_data_set_is_prepared_completely(tmp_path: Path) -> None:
-    if not PUBLISHED.is_dir():
-        pytest.skip(f"the published data set is not at {PUBLISHED}")
-    assert main(["prepare", "gsm8k", "--path", str(PUBLISHED), "--output", str(tmp_path)]) == 0
+    assert main(["prepare", "gsm8k", "--path", str(find_gsm8k()), "--output", str(tmp_path)]) == 0
     train, test = (read_with_datasets(tmp_path / f"{split}.parquet") for split in ("train", "test"))
     assert (len(train), len(test)) == (7473, 1319)
     assert train[0]["reward_model"]["ground_truth"] == "72"

@@ -1,4 +1,4 @@
-"""The gsm8k rule scores as verl does: on more than 100 spellings, on all published answers, and on ten megabytes."""
+"""The gsm8k rule scores as verl does: on more than 100 spellings, on whole solutions, and on ten megabytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from word_problems import WORD_PROBLEMS, find_gsm8k
 
 from rlt_trainer.rewards.rules import gsm8k
-
-GSM8K = Path(__file__).parents[3] / "shared" / "data" / "gsm8k"
 
 VERL = json.loads((Path(__file__).parent / "oracles/verl.json").read_text())["gsm8k"]
 """Scores of verl 0.9.1 for trainer/oracles/gsm8k_spellings.py, with both methods."""
@@ -53,13 +52,25 @@ def test_a_ground_truth_may_be_the_whole_solution() -> None:
     assert gsm8k("so #### 24", solution) == 0.0
 
 
+def test_gsm8k_scores_a_whole_solution_1_and_another_number_0() -> None:
+    answers = read_answers(WORD_PROBLEMS)
+    assert len(answers) == 16
+    assert_scored(answers)
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_gsm8k_scores_every_published_answer_1_and_another_number_0(split: str) -> None:
-    published = GSM8K / f"{split}.jsonl"
-    if not published.is_file():
-        pytest.skip(f"the published data set is not at {published}")
-    answers = [json.loads(line)["answer"] for line in published.read_text(encoding="utf-8").splitlines()]
+    answers = read_answers(find_gsm8k() / f"{split}.jsonl")
     assert len(answers) > 1000
+    assert_scored(answers)
+
+
+def read_answers(file: Path) -> list[str]:
+    return [json.loads(line)["answer"] for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def assert_scored(answers: list[str]) -> None:
+    """Assert that each solution has score 1 for its answer and 0 for another number."""
     for answer in answers:
         truth = answer.rpartition("#### ")[2].replace(",", "")
         assert gsm8k(answer, truth) == 1.0, answer
