@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Literal
 
 from rlt_api.blocks.framework import PrepareStep
 from rlt_api.conditions import Reason
-from rlt_api.status import CurrentAttempt
+from rlt_api.status import CurrentAttempt, StopRequest
 from rlt_api.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
@@ -254,105 +255,121 @@ class Observed:
     rejection: Rejection | None = None
     """Why the API server or Ray rejected the first plan of this reconciliation."""
 
+    @cached_property
+    def owned_cluster(self) -> RayCluster | None:
+        """The RayCluster, if this job owns it."""
+        return self.cluster if self.cluster and self.cluster.owner_uid == self.job.uid else None
+
+    @cached_property
+    def cluster_pods(self) -> tuple[Pod, ...]:
+        """The pods of the current RayCluster that are not terminating, its head first."""
+        if self.cluster is None:
+            return ()
+        pods = [pod for pod in self.pods if pod.cluster_uid == self.cluster.uid and not pod.deleting]
+        return tuple(sorted(pods, key=lambda pod: (not pod.is_head, pod.name)))
+
+    @cached_property
+    def job_pods(self) -> tuple[Pod, ...]:
+        """The pods of this job's RayClusters, those of a deleted RayCluster included.
+
+        Other pods may have the job's label too. A RayCluster has the job's name, which no other RayCluster of the
+        namespace has at the same time, and the garbage collector deletes pods whose owner never existed.
+        """
+        foreign = self.cluster.uid if self.cluster and self.owned_cluster is None else None
+        name = names.ray_cluster(self.job.name)
+        return tuple(pod for pod in self.pods if pod.cluster_name == name and pod.cluster_uid != foreign)
+
+    @cached_property
+    def head(self) -> Pod | None:
+        """The head pod of the current RayCluster, unless it is terminating."""
+        return next((pod for pod in self.cluster_pods if pod.is_head), None)
+
+    @property
+    def is_reconciled(self) -> bool:
+        """Whether KubeRay has reconciled the RayCluster: it has a status or pods."""
+        return self.cluster is not None and (self.cluster.has_status or bool(self.cluster_pods))
+
+    @property
+    def is_released(self) -> bool:
+        """Whether neither a RayCluster nor a pod of the job exists."""
+        return self.owned_cluster is None and not self.job_pods
+
+    @cached_property
+    def submission_id(self) -> str | None:
+        """Id of the Ray job on the current RayCluster."""
+        return names.submission_id(self.job.name, ray_cluster_uid=self.cluster.uid) if self.cluster else None
+
+    @property
+    def preflight_id(self) -> str | None:
+        """Id of the Ray job that checks the nodes of the current RayCluster."""
+        return names.preflight_id(self.submission_id) if self.submission_id else None
+
+    @property
+    def stacks_id(self) -> str | None:
+        """Id of the Ray job that writes the stacks of the current RayCluster."""
+        return names.stacks_id(self.submission_id) if self.submission_id else None
+
+    @property
+    def step_id(self) -> str | None:
+        """Id of the Ray job of `pending_step` on the current RayCluster; None if every step has succeeded."""
+        step = self.pending_step
+        return names.step_id(self.submission_id, step.name) if self.submission_id and step else None
+
+    @cached_property
+    def pending_step(self) -> PrepareStep | None:
+        """The first step of spec.framework.prepare that has not succeeded. A job of checks alone runs no step.
+
+        The files of a job without a PVC end with the head pod that wrote them.
+        """
+        spec = self.job.spec
+        if spec is None or spec.preflight.only:
+            return None
+        head_uid = self.head.uid if self.head else None
+        kept = spec.storage.outlives_pods
+        done = {step.name for step in self.job.status.prepared if kept or step.head_pod_uid == head_uid}
+        return next((step for step in spec.framework.prepare if step.name not in done), None)
+
+    @property
+    def ray_step(self) -> RayStep | None:
+        """The Ray job of `pending_step`, if Ray has it."""
+        step = self.ray.step if self.ray else None
+        return step if step and step.id == self.step_id else None
+
+    @property
+    def attempt(self) -> CurrentAttempt | None:
+        """The recorded state of the current RayCluster; None if nothing is recorded of it."""
+        attempt = self.job.status.current_attempt
+        return attempt if attempt and self.cluster and attempt.ray_cluster_uid == self.cluster.uid else None
+
+    @property
+    def stop_request(self) -> StopRequest | None:
+        """The recorded request to stop the program of the current RayCluster."""
+        return self.attempt.stop if self.attempt else None
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether the status records that the head has accepted the program."""
+        return self.attempt is not None and self.attempt.accepted_time is not None
+
+    @property
+    def is_step_submitted(self) -> bool:
+        """Whether the status records that the head has accepted `pending_step`."""
+        attempt = self.attempt
+        step = self.pending_step
+        return attempt is not None and step is not None and attempt.prepare_step == step.name
+
+    @property
+    def is_preflight_submitted(self) -> bool:
+        """Whether the status records that the head has accepted the preflight checks."""
+        return self.attempt is not None and self.attempt.preflight_accepted_time is not None
+
+    @property
+    def is_head_replaced(self) -> bool:
+        """Whether a head pod exists that is not the recorded one."""
+        recorded = self.attempt.head_pod_uid if self.attempt else None
+        return bool(recorded and self.head and recorded != self.head.uid)
+
 
 def choose_progress_interval(running_jobs: int) -> float:
     """Seconds between status writes of progress, so that up to 600 jobs cause at most 20 of them per second."""
     return min(MAX_PROGRESS_INTERVAL_S, max(MIN_PROGRESS_INTERVAL_S, PROGRESS_INTERVAL_PER_JOB_S * running_jobs))
-
-
-def list_cluster_pods(observed: Observed) -> tuple[Pod, ...]:
-    """The pods of the current RayCluster that are not terminating, its head first."""
-    if observed.cluster is None:
-        return ()
-    pods = [pod for pod in observed.pods if pod.cluster_uid == observed.cluster.uid and not pod.deleting]
-    return tuple(sorted(pods, key=lambda pod: (not pod.is_head, pod.name)))
-
-
-def list_job_pods(observed: Observed) -> tuple[Pod, ...]:
-    """The pods of this job's RayClusters, those of a deleted RayCluster included.
-
-    Other pods may have the job's label too. A RayCluster has the job's name, which no other RayCluster of the namespace
-    has at the same time, and the garbage collector deletes pods whose owner never existed.
-    """
-    job, cluster = observed.job, observed.cluster
-    foreign = cluster.uid if cluster and cluster.owner_uid != job.uid else None
-    name = names.ray_cluster(job.name)
-    return tuple(pod for pod in observed.pods if pod.cluster_name == name and pod.cluster_uid != foreign)
-
-
-def find_head(observed: Observed) -> Pod | None:
-    """The head pod of the current RayCluster, unless it is terminating."""
-    return next((pod for pod in list_cluster_pods(observed) if pod.is_head), None)
-
-
-def is_reconciled(observed: Observed) -> bool:
-    """Whether KubeRay has reconciled the RayCluster: it has a status or pods."""
-    return observed.cluster is not None and (observed.cluster.has_status or bool(list_cluster_pods(observed)))
-
-
-def get_submission_id(observed: Observed) -> str | None:
-    """Id of the Ray job on the current RayCluster."""
-    if observed.cluster is None:
-        return None
-    return names.submission_id(observed.job.name, ray_cluster_uid=observed.cluster.uid)
-
-
-def get_preflight_id(observed: Observed) -> str | None:
-    """Id of the Ray job that checks the nodes of the current RayCluster."""
-    id = get_submission_id(observed)
-    return names.preflight_id(id) if id else None
-
-
-def find_pending_step(observed: Observed) -> PrepareStep | None:
-    """The first step of spec.framework.prepare that has not succeeded. A job of checks alone runs no step.
-
-    The files of a job without a PVC end with the head pod that wrote them.
-    """
-    job, head = observed.job, find_head(observed)
-    if job.spec is None or job.spec.preflight.only:
-        return None
-    kept = job.spec.storage.outlives_pods
-    done = {each.name for each in job.status.prepared if kept or (head and each.head_pod_uid == head.uid)}
-    return next((step for step in job.spec.framework.prepare if step.name not in done), None)
-
-
-def get_step_id(observed: Observed) -> str | None:
-    """Id of the Ray job of that step on the current RayCluster; None if every step has succeeded."""
-    id, step = get_submission_id(observed), find_pending_step(observed)
-    return names.step_id(id, step.name) if id and step else None
-
-
-def find_ray_step(observed: Observed) -> RayStep | None:
-    """The Ray job of that step, if Ray has it."""
-    step = observed.ray.step if observed.ray else None
-    return step if step and step.id == get_step_id(observed) else None
-
-
-def get_stacks_id(observed: Observed) -> str | None:
-    """Id of the Ray job that writes the stacks of the current RayCluster."""
-    id = get_submission_id(observed)
-    return names.stacks_id(id) if id else None
-
-
-def get_attempt(observed: Observed) -> CurrentAttempt | None:
-    """The recorded state of the current RayCluster; None if nothing is recorded of it."""
-    attempt, cluster = observed.job.status.current_attempt, observed.cluster
-    return attempt if attempt and cluster and attempt.ray_cluster_uid == cluster.uid else None
-
-
-def is_submitted(observed: Observed) -> bool:
-    """Whether the status records that the head has accepted the program."""
-    attempt = get_attempt(observed)
-    return attempt is not None and attempt.accepted_time is not None
-
-
-def is_step_submitted(observed: Observed) -> bool:
-    """Whether the status records that the head has accepted the first step that has not succeeded."""
-    attempt, step = get_attempt(observed), find_pending_step(observed)
-    return attempt is not None and step is not None and attempt.prepare_step == step.name
-
-
-def is_preflight_submitted(observed: Observed) -> bool:
-    """Whether the status records that the head has accepted the preflight checks."""
-    attempt = get_attempt(observed)
-    return attempt is not None and attempt.preflight_accepted_time is not None

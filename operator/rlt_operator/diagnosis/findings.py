@@ -12,7 +12,7 @@ from rlt_api.status import FailureFinding
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 from rlt_operator.diagnosis.faulty_node import ADDRESS
 from rlt_operator.diagnosis.pods import IMAGE_REASONS
-from rlt_operator.observation import Observed, Pod, WarningEvent, find_ray_step, get_attempt, list_cluster_pods
+from rlt_operator.observation import Observed, Pod, WarningEvent
 
 MAX_FINDINGS = 8
 """Maximum number of findings in the status."""
@@ -32,7 +32,7 @@ def find_failures(observed: Observed, message: str = "") -> list[FailureFinding]
     Wrappers, which report that another process failed, count only without any other finding. `message`: the operator's
     own, if it is evidence as well.
     """
-    about = next((pod for pod in list_cluster_pods(observed) if pod.name in message), None)
+    about = next((pod for pod in observed.cluster_pods if pod.name in message), None)
     sources = [*_list_evidence(observed), Evidence(message, about), *_list_node_evidence(observed)]
     found = _diagnose(tuple(each.text for each in sources))
     found = [each for each in found if each.severity != "wrapper"] or found
@@ -55,19 +55,19 @@ def _list_node_evidence(observed: Observed) -> Iterator[Evidence]:
     """The conditions of nodes that show a problem."""
     for node in observed.pod_nodes:
         if node.problems:
-            pod = next((pod for pod in list_cluster_pods(observed) if pod.node == node.name), None)
+            pod = next((pod for pod in observed.cluster_pods if pod.node == node.name), None)
             yield Evidence("\n".join(node.problems), pod)
 
 
 def _list_evidence(observed: Observed) -> Iterator[Evidence]:
     """The program's output, the states and events of each pod, and Ray's own logs."""
-    pods = list_cluster_pods(observed)
+    pods = observed.cluster_pods
     head = next((pod for pod in pods if pod.is_head), None)
     if observed.ray and observed.ray.job:
         yield Evidence(observed.ray.log or observed.ray.job.message, head)
-    if step := find_ray_step(observed):
+    if step := observed.ray_step:
         yield Evidence(step.log or step.job.message, head)
-    attempt = get_attempt(observed)
+    attempt = observed.attempt
     if attempt and attempt.stacks and attempt.stacks.result:
         yield Evidence(attempt.stacks.result, head)
     for pod in pods:

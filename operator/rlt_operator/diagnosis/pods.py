@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rlt_api.conditions import Reason
-from rlt_operator.observation import Container, Observed, Pod, Termination, list_cluster_pods
+from rlt_operator.observation import Container, Observed, Pod, Termination
 
 MAX_MESSAGE_LENGTH = 1024
 """Maximum number of characters of another program's output in a message."""
@@ -65,7 +65,7 @@ def describe_crashes(observed: Observed) -> str | None:
     """How containers of the cluster crashed, for the message of a failed job; None if none did."""
     ended = [
         (pod, container, container.termination)
-        for pod in list_cluster_pods(observed)
+        for pod in observed.cluster_pods
         for container in pod.containers
         if container.termination and container.termination.exit_code
     ]
@@ -119,7 +119,7 @@ def _find_container_config_failure(observed: Observed) -> Diagnosis | None:
 
 
 def _find_crash(observed: Observed) -> Diagnosis | None:
-    pods = [pod for pod in list_cluster_pods(observed) if not pod.ready]
+    pods = [pod for pod in observed.cluster_pods if not pod.ready]
     evicted = [pod for pod in pods if pod.phase == "Failed" and pod.message]
     if evicted:
         message = f"Pod {evicted[0].name} ended: {truncate(evicted[0].message or '')}{_describe_others(evicted)}"
@@ -134,7 +134,7 @@ def _find_crash(observed: Observed) -> Diagnosis | None:
 
 
 def _find_unschedulable(observed: Observed) -> Diagnosis | None:
-    pods = [pod for pod in list_cluster_pods(observed) if pod.unschedulable]
+    pods = [pod for pod in observed.cluster_pods if pod.unschedulable]
     if not pods:
         return None
     message = f"Pod {pods[0].name} cannot be scheduled: {truncate(pods[0].unschedulable or '')}{_describe_others(pods)}"
@@ -142,7 +142,7 @@ def _find_unschedulable(observed: Observed) -> Diagnosis | None:
 
 
 def _find_volume_failure(observed: Observed) -> Diagnosis | None:
-    waiting = {pod.uid: pod for pod in list_cluster_pods(observed) if not pod.ready}
+    waiting = {pod.uid: pod for pod in observed.cluster_pods if not pod.ready}
     for warning in observed.warnings:
         if warning.reason not in VOLUME_EVENTS or warning.message.endswith(KUBELET_IS_LATE):
             continue
@@ -167,7 +167,7 @@ CAUSES: list[FindCause] = [
 def _find_waiting(observed: Observed, reasons: set[str | None], reason: Reason) -> Diagnosis | None:
     pods = [
         (pod, container)
-        for pod in list_cluster_pods(observed)
+        for pod in observed.cluster_pods
         for container in pod.containers
         if container.waiting_reason in reasons
     ]

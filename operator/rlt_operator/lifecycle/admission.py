@@ -15,8 +15,8 @@ from rlt_core.network_status import blocks_start, build_network_status, needs_de
 from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.kuberay import KUBERAY_MINIMUM, describe_lost_fields
-from rlt_operator.lifecycle.verdict import SETTLED, Verdict, fail_job, owned_cluster, wait_for_cluster
-from rlt_operator.observation import Observed, list_job_pods
+from rlt_operator.lifecycle.verdict import SETTLED, Verdict, fail_job, wait_for_cluster
+from rlt_operator.observation import Observed
 
 RUNTIME_INTERVAL_S = 10.0
 """Requeue interval of a job whose RLRuntime does not exist. A new RLRuntime also wakes the job."""
@@ -73,10 +73,10 @@ def cluster_name_taken(observed: Observed, spec: RLTrainingJobSpec, now: datetim
 
 def previous_cluster_terminating(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """A previous cluster still exists. Two clusters of one name would share a service and count each other's pods."""
-    cluster = owned_cluster(observed)
+    cluster = observed.owned_cluster
     if cluster and not cluster.deleting:
         return None
-    left = list_job_pods(observed)
+    left = observed.job_pods
     if observed.cluster is None and not left:
         return None
     pods = ", ".join(sorted(pod.name for pod in left)[:3])
@@ -164,7 +164,7 @@ def build_admitted(observed: Observed) -> ConditionUpdate:
     final = is_true(status, C.SUCCEEDED) or is_true(status, C.FAILED)
     if final and (kept := keep_conditions(status, C.ADMITTED)):
         return kept[C.ADMITTED]
-    queue, cluster = observed.job.queue, owned_cluster(observed)
+    queue, cluster = observed.job.queue, observed.owned_cluster
     if cluster is None or cluster.deleting:
         message = f"The job enters queue {queue} when its RayCluster is created."
         return ConditionUpdate("False", Reason.WAITING_FOR_QUEUE, message)

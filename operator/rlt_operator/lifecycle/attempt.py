@@ -13,28 +13,17 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.status import CurrentAttempt, StopRequest
 from rlt_operator.conditions import find_condition, format_time
 from rlt_operator.lifecycle.progress_deadline import record_progress
-from rlt_operator.lifecycle.verdict import Verdict, owned_cluster
-from rlt_operator.observation import (
-    Observed,
-    RayCluster,
-    find_head,
-    find_pending_step,
-    find_ray_step,
-    get_attempt,
-    get_preflight_id,
-    get_submission_id,
-    is_reconciled,
-    list_job_pods,
-)
+from rlt_operator.lifecycle.verdict import Verdict
+from rlt_operator.observation import Observed, RayCluster
 
 
 def track_attempt(observed: Observed, now: datetime) -> Observed:
     """The observation with a status whose current attempt is that of the observed RayCluster."""
-    status, cluster, attempt = observed.job.status, owned_cluster(observed), get_attempt(observed)
+    status, cluster, attempt = observed.job.status, observed.owned_cluster, observed.attempt
     changes: dict[str, object] = {}
     if cluster is None:
         recorded = status.current_attempt
-        terminating = recorded and any(pod.cluster_uid == recorded.ray_cluster_uid for pod in list_job_pods(observed))
+        terminating = recorded and any(pod.cluster_uid == recorded.ray_cluster_uid for pod in observed.job_pods)
         attempt = recorded if terminating else None
     elif attempt is None and status.current_attempt is None and status.ray_cluster:
         attempt, changes = _adopt(observed, cluster, now)
@@ -59,23 +48,17 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
     }
     accepted = attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step
     if cluster and not (accepted and attempt.head_pod_uid):  # an adopted attempt may lack the head
-        head = find_head(observed)
+        head = observed.head
         changes["head_pod_uid"] = head.uid if head else None
         changes["cluster_resumed_time"] = _get_resumed_time(cluster)
     if ray and cluster and not cluster.suspend:
-        step = find_pending_step(observed) if find_ray_step(observed) else None
+        step = observed.pending_step if observed.ray_step else None
         changes["prepare_step"] = step.name if step else attempt.prepare_step
         changes["preflight_accepted_time"] = attempt.preflight_accepted_time or (time if ray.preflight else None)
         changes["accepted_time"] = attempt.accepted_time or (time if ray.job else None)
     recorded = attempt.model_copy(update=changes)
     is_new = cluster is not None and recorded == CurrentAttempt(ray_cluster_uid=cluster.uid)
-    return None if is_new and not is_reconciled(observed) else recorded
-
-
-def is_head_replaced(observed: Observed) -> bool:
-    """Whether a head pod exists that is not the recorded one."""
-    attempt, head = get_attempt(observed), find_head(observed)
-    return bool(attempt and attempt.head_pod_uid and head and attempt.head_pod_uid != head.uid)
+    return None if is_new and not observed.is_reconciled else recorded
 
 
 def _is_readmitted(attempt: CurrentAttempt, cluster: RayCluster) -> bool:
@@ -93,11 +76,11 @@ def _get_resumed_time(cluster: RayCluster) -> str | None:
 
 def _adopt(observed: Observed, cluster: RayCluster, now: datetime) -> tuple[CurrentAttempt, dict[str, object]]:
     """The attempt and the changes of the status of a job that an operator without status.currentAttempt has started."""
-    status, head, time = observed.job.status, find_head(observed), format_time(now)
+    status, head, time = observed.job.status, observed.head, format_time(now)
     recorded = status.ray_cluster
     assert recorded
-    checked = recorded.preflight_job_id == get_preflight_id(observed)
-    submitted = recorded.job_id == get_submission_id(observed)
+    checked = recorded.preflight_job_id == observed.preflight_id
+    submitted = recorded.job_id == observed.submission_id
     suspended, running = (find_condition(status, type) for type in (ConditionType.SUSPENDED, ConditionType.RUNNING))
     suspending = suspended is not None and suspended.reason in (Reason.STOPPING, Reason.RELEASING)
     attempt = CurrentAttempt(

@@ -11,9 +11,9 @@ from rlt_operator.conditions import keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.diagnosis.progress import format_duration
 from rlt_operator.lifecycle.kept_cluster import count_kept_seconds
-from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, stop_program
+from rlt_operator.lifecycle.stopping import describe_overdue_stop, stop_program
 from rlt_operator.lifecycle.verdict import Verdict, build_cluster_ready, fail_job
-from rlt_operator.observation import Observed, is_submitted
+from rlt_operator.observation import Observed
 
 C = ConditionType
 
@@ -26,7 +26,7 @@ def pending_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: 
         return None
     if ray and ray.job and ray.job.status != "PENDING":
         return None
-    if is_submitted(observed) and (ray is None or ray.unreachable):  # it may run
+    if observed.is_submitted and (ray is None or ray.unreachable):  # it may run
         return None
     message = f"The training did not start within spec.pendingDeadlineSeconds, {limit} s: {status.message}"
     return fail_job(Reason.PENDING_DEADLINE_EXCEEDED, truncate(message), keep_conditions(status, C.ACCEPTED), None)
@@ -34,7 +34,7 @@ def pending_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: 
 
 def active_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The training has run longer than spec.activeDeadlineSeconds, summed over suspensions and attempts."""
-    limit, stop = spec.active_deadline_seconds, get_stop_request(observed)
+    limit, stop = spec.active_deadline_seconds, observed.stop_request
     active = count_active_seconds(observed.job.status, now)
     stopping = stop is not None and stop.reason == Reason.DEADLINE_EXCEEDED
     if not stopping and (limit is None or active < limit):

@@ -11,7 +11,6 @@ from rlt_api.status import Disruption
 from rlt_core.fabric.nodes import Node
 from rlt_operator.conditions import format_time, is_true
 from rlt_operator.diagnosis.disruption import FoundDisruption, find_disruption
-from rlt_operator.lifecycle.verdict import owned_cluster
 from rlt_operator.observation import Observed
 
 
@@ -20,7 +19,7 @@ def update_disruption(observed: Observed, now: datetime, nodes: Sequence[Node] =
 
     None without a RayCluster, for one that is being deleted, and for one that Kueue suspends: its pods end with it.
     """
-    status, cluster = observed.job.status, owned_cluster(observed)
+    status, cluster = observed.job.status, observed.owned_cluster
     if cluster is None or cluster.deleting or cluster.suspend:
         return None
     if any(is_true(status, type) for type in (ConditionType.SUCCEEDED, ConditionType.FAILED)):

@@ -8,7 +8,7 @@ from rlt_api.conditions import ConditionType, Reason
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import RLTrainingJobStatus
 from rlt_operator.conditions import ConditionUpdate, find_condition, format_time
-from rlt_operator.lifecycle.verdict import build_cluster_ready, owned_cluster
+from rlt_operator.lifecycle.verdict import build_cluster_ready
 from rlt_operator.observation import Observed
 
 C = ConditionType
@@ -24,7 +24,7 @@ def count_kept_seconds(spec: RLTrainingJobSpec | None, status: RLTrainingJobStat
 
 def keep_cluster(observed: Observed, now: datetime) -> tuple[ConditionUpdate, float] | None:
     """ClusterReady of a kept cluster, and the seconds until its release. None if it is to be released, or gone."""
-    job, cluster = observed.job, owned_cluster(observed)
+    job, cluster = observed.job, observed.owned_cluster
     if job.spec is None or job.cancel_requested or cluster is None or cluster.deleting:
         return None
     if job.status.completion_time is None or (kept := count_kept_seconds(job.spec, job.status)) == 0:

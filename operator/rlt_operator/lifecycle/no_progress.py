@@ -21,16 +21,10 @@ from rlt_operator.conditions import ConditionUpdate, format_time
 from rlt_operator.diagnosis.progress import extract_error, format_duration, parse_last_report
 from rlt_operator.lifecycle.progress_deadline import is_progress_overdue
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
-from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, is_program_running, stop_program
+from rlt_operator.lifecycle.stopping import describe_overdue_stop, is_program_running, stop_program
 from rlt_operator.lifecycle.submission import ACCEPTANCE_INTERVAL_S
-from rlt_operator.lifecycle.verdict import (
-    STOPPING_INTERVAL_S,
-    Submission,
-    Verdict,
-    build_cluster_ready,
-    fail_job,
-)
-from rlt_operator.observation import Observed, get_attempt, get_stacks_id
+from rlt_operator.lifecycle.verdict import STOPPING_INTERVAL_S, Submission, Verdict, build_cluster_ready, fail_job
+from rlt_operator.observation import Observed
 
 STACKS_TIMEOUT_S = 120.0
 """Time from the decision to the end of the Ray job that writes the stacks. It has 60 s for the nodes; Ray needs some
@@ -41,7 +35,7 @@ C = ConditionType
 
 def training_without_progress(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The program runs and has made no progress within spec.failurePolicy.progressDeadlineSeconds."""
-    attempt, stop = get_attempt(observed), get_stop_request(observed)
+    attempt, stop = observed.attempt, observed.stop_request
     if attempt is None or attempt.progress is None:
         return None
     stopping = stop is not None and stop.reason == Reason.NO_PROGRESS
@@ -68,7 +62,7 @@ def training_without_progress(observed: Observed, spec: RLTrainingJobSpec, now: 
 
 def _wait(observed: Observed, spec: RLTrainingJobSpec, message: str, stacks: StackDump) -> Verdict:
     """Record the stacks or, if nothing about them changes, submit the Ray job that writes them."""
-    attempt, ray, id = get_attempt(observed), observed.ray, get_stacks_id(observed)
+    attempt, ray, id = observed.attempt, observed.ray, observed.stacks_id
     conditions = {
         C.CLUSTER_READY: build_cluster_ready(observed, spec),
         C.RUNNING: ConditionUpdate("True", Reason.NO_PROGRESS, f"{message} Collecting the stacks of its processes."),

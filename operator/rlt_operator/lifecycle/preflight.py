@@ -16,7 +16,7 @@ from rlt_operator.lifecycle.preflight_results import build_preflight_passed
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
 from rlt_operator.lifecycle.submission import submit
 from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S, Submission, Verdict, build_cluster_ready, fail_job
-from rlt_operator.observation import Observed, get_preflight_id, is_preflight_submitted
+from rlt_operator.observation import Observed
 
 C = ConditionType
 
@@ -28,7 +28,7 @@ def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime
         return None
     cluster = build_cluster_ready(observed, spec)
     if ray.preflight is None:
-        if is_remembered(observed, spec) and not spec.preflight.only and not is_preflight_submitted(observed):
+        if is_remembered(observed, spec) and not spec.preflight.only and not observed.is_preflight_submitted:
             return None
         return _submit(observed, spec, cluster) if cluster.status == "True" else None
     passed = build_preflight_passed(observed)
@@ -37,7 +37,7 @@ def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime
         stopped = ray.preflight.job.status == "STOPPED"
         reason = Reason.STOPPED if stopped else Reason.PREFLIGHT_FAILED
         return restart_failed_attempt(observed, fail_job(reason, passed.message, releasing, None), now)
-    if passed.status == "True" and is_true(job.status, C.PREFLIGHT_PASSED) and is_preflight_submitted(observed):
+    if passed.status == "True" and is_true(job.status, C.PREFLIGHT_PASSED) and observed.is_preflight_submitted:
         return _succeed(passed.message, cluster) if spec.preflight.only else None
     conditions = {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", Reason.CHECKING, passed.message)}
     requeue_after = 0.0 if passed.status == "True" else WAITING_INTERVAL_S
@@ -56,7 +56,7 @@ def _succeed(message: str, cluster: ConditionUpdate) -> Verdict:
 
 
 def _submit(observed: Observed, spec: RLTrainingJobSpec, cluster: ConditionUpdate) -> Verdict | None:
-    job, id = observed.job, get_preflight_id(observed)
+    job, id = observed.job, observed.preflight_id
     if id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import PassedPreflight
 from rlt_core.children.preflight_file import get_level
-from rlt_operator.observation import Observed, list_cluster_pods
+from rlt_operator.observation import Observed
 
 MAX_NODES, MAX_IMAGES = 256, 16
 """Maximum numbers in the status. A larger cluster is checked again."""
@@ -28,7 +28,7 @@ def remember(observed: Observed) -> PassedPreflight | None:
 
 def _describe_cluster(observed: Observed, spec: RLTrainingJobSpec) -> PassedPreflight | None:
     """The level, and the nodes and images of the pods. None while a pod, its node or its image is not known."""
-    pods = list_cluster_pods(observed)
+    pods = observed.cluster_pods
     if len(pods) != 1 + sum(group.replicas for group in spec.cluster.workers):
         return None
     if any(pod.node is None or not pod.images for pod in pods):

@@ -14,14 +14,7 @@ from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.diagnosis.progress import extract_error
 from rlt_operator.lifecycle.preflight_memory import is_remembered
-from rlt_operator.observation import (
-    Observed,
-    Pod,
-    RayPreflight,
-    is_preflight_submitted,
-    is_submitted,
-    list_cluster_pods,
-)
+from rlt_operator.observation import Observed, Pod, RayPreflight
 
 C = ConditionType
 _CHECKS = TypeAdapter(list[PreflightCheck])
@@ -33,7 +26,7 @@ def list_preflight_results(observed: Observed) -> list[PreflightCheck]:
     if preflight is None:
         kept = _keeps_results(observed) or observed.job.status.preflight_passed is not None
         return observed.job.status.preflight if kept else []
-    return parse_preflight(preflight.log or "", list_cluster_pods(observed))
+    return parse_preflight(preflight.log or "", observed.cluster_pods)
 
 
 def parse_preflight(log: str, pods: Sequence[Pod]) -> list[PreflightCheck]:
@@ -83,7 +76,7 @@ def _current_preflight(observed: Observed) -> RayPreflight | None:
 def _keeps_results(observed: Observed) -> bool:
     """Whether the results in the status belong to the current RayCluster, or to a job that has ended."""
     ended = any(is_true(observed.job.status, type) for type in (C.SUCCEEDED, C.FAILED))
-    return ended or is_submitted(observed) or is_preflight_submitted(observed)
+    return ended or observed.is_submitted or observed.is_preflight_submitted
 
 
 def _add_nodes(check: PreflightCheck, pods: Sequence[str], nodes: Mapping[str, str]) -> PreflightCheck:

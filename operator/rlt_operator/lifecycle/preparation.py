@@ -14,30 +14,23 @@ from rlt_operator.diagnosis.progress import extract_error
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
 from rlt_operator.lifecycle.submission import submit
 from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S, Submission, Verdict, build_cluster_ready, fail_job
-from rlt_operator.observation import (
-    Observed,
-    RayStep,
-    find_head,
-    find_pending_step,
-    find_ray_step,
-    get_step_id,
-)
+from rlt_operator.observation import Observed, RayStep
 
 C = ConditionType
 
 
 def preparation_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """A step has not succeeded, or has failed. The status holds its success before what follows is submitted."""
-    step, ray = find_pending_step(observed), observed.ray
+    step, ray = observed.pending_step, observed.ray
     if step is None or ray is None or ray.unreachable:
         return None
-    cluster, running = build_cluster_ready(observed, spec), find_ray_step(observed)
+    cluster, running = build_cluster_ready(observed, spec), observed.ray_step
     if running is None:
         return _submit(observed, spec, step, cluster) if cluster.status == "True" else None
     if running.job.status in ("FAILED", "STOPPED"):
         releasing = {C.CLUSTER_READY: cluster, C.RECONCILING: ConditionUpdate("True", Reason.RELEASING)}
         return restart_failed_attempt(observed, fail_job(*_describe_end(step, running), releasing, None), now)
-    head = find_head(observed)
+    head = observed.head
     if running.job.status == "SUCCEEDED" and head:
         message = f"Step {step.name} of spec.framework.prepare has succeeded."
         prepared = PreparedStep(name=step.name, head_pod_uid=head.uid, completion_time=format_time(now))
@@ -52,7 +45,7 @@ def _wait(message: str, cluster: ConditionUpdate, prepared: PreparedStep | None 
 
 
 def _submit(observed: Observed, spec: RLTrainingJobSpec, step: PrepareStep, cluster: ConditionUpdate) -> Verdict | None:
-    job, id = observed.job, get_step_id(observed)
+    job, id = observed.job, observed.step_id
     if id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}

@@ -15,7 +15,7 @@ from rlt_api.status import AttemptProgress, CurrentAttempt
 from rlt_api.training_config import ProgressReport
 from rlt_operator.conditions import format_time
 from rlt_operator.diagnosis.progress import format_report_time
-from rlt_operator.observation import Observed, get_attempt
+from rlt_operator.observation import Observed
 
 RECORD_INTERVAL_S = 30.0
 """Time after a record from which progress is recorded even if the status is not written for it (reconcile/status.py):
@@ -84,7 +84,7 @@ def count_seconds_to_notice(observed: Observed, now: datetime) -> float:
 
     progressDeadlineSeconds: 0 disables the notice, too.
     """
-    attempt, ray, spec = get_attempt(observed), observed.ray, observed.job.spec
+    attempt, ray, spec = observed.attempt, observed.ray, observed.job.spec
     progress = attempt.progress if attempt else None
     if progress is None or ray is None or spec is None or spec.framework.type != "command":
         return math.inf
@@ -102,7 +102,7 @@ def is_progress_overdue(observed: Observed, now: datetime) -> bool:
 
 def count_seconds_to_progress_deadline(observed: Observed, now: datetime) -> float:
     """Seconds until the deadline passes; infinite if there is none, or if there is progress that is not recorded."""
-    attempt, ray = get_attempt(observed), observed.ray
+    attempt, ray = observed.attempt, observed.ray
     progress = attempt.progress if attempt else None
     if progress is None or ray is None or ray.job is None or ray.job.status != "RUNNING":
         return math.inf

@@ -20,7 +20,7 @@ from rlt_operator.lifecycle.verdict import (
     describe_unreachable_head,
     wait_for_cluster,
 )
-from rlt_operator.observation import Observed, get_submission_id, is_reconciled, list_cluster_pods
+from rlt_operator.observation import Observed
 
 KUBERAY_TIMEOUT_S = 15.0
 """After this time without a status from KubeRay, the RayCluster is reported as not reconciled."""
@@ -32,7 +32,7 @@ C = ConditionType
 
 def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The cluster is ready and Ray does not have the program: submit it."""
-    job, ray, id = observed.job, observed.ray, get_submission_id(observed)
+    job, ray, id = observed.job, observed.ray, observed.submission_id
     cluster = build_cluster_ready(observed, spec)
     if ray is None or id is None or cluster.status == "False":
         return None
@@ -51,13 +51,13 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
 
 def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The cluster starts, or something blocks it. A diagnosed cause does not fail the job, because it may disappear."""
-    cluster, pods = observed.cluster, list_cluster_pods(observed)
+    cluster, pods = observed.cluster, observed.cluster_pods
     if cluster is None:
         return None
     if diagnosis := diagnose(observed):
         verdict = wait_for_cluster(diagnosis.reason, diagnosis.message, stalled=diagnosis.stalled)
         return replace(verdict, phase=Phase.PROVISIONING if diagnosis.scheduled else Phase.PENDING)
-    if not is_reconciled(observed):
+    if not observed.is_reconciled:
         timeout = BUSY_KUBERAY_TIMEOUT_S if observed.kuberay_active else KUBERAY_TIMEOUT_S
         if (now - cluster.created).total_seconds() <= timeout:
             return wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")

@@ -24,8 +24,8 @@ from rlt_operator.diagnosis.pods import describe_crashes
 from rlt_operator.lifecycle.backoff import count_delay, get_next_start
 from rlt_operator.lifecycle.disruptions import update_disruption
 from rlt_operator.lifecycle.preflight_results import list_preflight_results
-from rlt_operator.lifecycle.verdict import Verdict, owned_cluster, release_cluster
-from rlt_operator.observation import Observed, RayCluster, is_preflight_submitted, is_step_submitted, is_submitted
+from rlt_operator.lifecycle.verdict import Verdict, release_cluster
+from rlt_operator.observation import Observed, RayCluster
 
 RESTARTABLE = {
     Reason.PREPARE_FAILED,
@@ -99,7 +99,7 @@ def restart_delayed(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
 
 def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
     """Turn the failure of the job into the end of one attempt, if spec.failurePolicy allows another one."""
-    spec, cluster, failed = observed.job.spec, owned_cluster(observed), verdict.conditions.get(C.FAILED)
+    spec, cluster, failed = observed.job.spec, observed.owned_cluster, verdict.conditions.get(C.FAILED)
     if spec is None or cluster is None or verdict.phase != Phase.FAILED or failed is None:
         return verdict
     if failed.reason not in (*RESTARTABLE, Reason.STOPPED):
@@ -154,7 +154,7 @@ def needs_faulty_node(observed: Observed) -> bool:
         return False
     if ray.latest:
         return ray.latest.status == "FAILED"
-    return is_submitted(observed) or is_preflight_submitted(observed) or is_step_submitted(observed)
+    return observed.is_submitted or observed.is_preflight_submitted or observed.is_step_submitted
 
 
 def add_attempt(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:

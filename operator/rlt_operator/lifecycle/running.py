@@ -18,16 +18,9 @@ from rlt_operator.lifecycle.progress_deadline import (
     count_seconds_to_notice,
     count_seconds_to_progress_deadline,
 )
-from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, stop_program
-from rlt_operator.lifecycle.verdict import (
-    RUNNING_INTERVAL_S,
-    SETTLED,
-    Verdict,
-    build_cluster_ready,
-    is_released,
-    release_cluster,
-)
-from rlt_operator.observation import Observed, is_submitted
+from rlt_operator.lifecycle.stopping import describe_overdue_stop, stop_program
+from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S, SETTLED, Verdict, build_cluster_ready, release_cluster
+from rlt_operator.observation import Observed
 
 IDLE_INTERVAL_S = 60.0
 """Requeue interval of a suspended job."""
@@ -45,7 +38,7 @@ def job_is_suspended(observed: Observed, spec: RLTrainingJobSpec, now: datetime)
 
     A resumption waits until a suspension whose stop request is recorded has completed.
     """
-    stop = get_stop_request(observed)
+    stop = observed.stop_request
     if stop and stop.reason != Reason.SUSPEND_REQUESTED:
         return None
     pause = choose_pause(observed, spec, now)
@@ -63,7 +56,7 @@ def job_is_suspended(observed: Observed, spec: RLTrainingJobSpec, now: datetime)
         C.SUSPENDED: suspended,
         C.RUNNING: ConditionUpdate("False", Reason.SUSPEND_REQUESTED, "The job is suspended."),
     }
-    if is_released(observed):
+    if observed.is_released:
         verdict = Verdict(suspended.message, Phase.SUSPENDED, conditions, requeue_after=IDLE_INTERVAL_S)
         return release_cluster(observed, verdict)
     overdue, ray = describe_overdue_stop(observed, spec, now), observed.ray
@@ -79,7 +72,7 @@ def program_running(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     ray = observed.ray
     cluster = build_cluster_ready(observed, spec)
     if ray is None or ray.job is None:
-        if not is_submitted(observed):
+        if not observed.is_submitted:
             return None
         message = f"Ray's job API does not answer: {ray.unreachable if ray else 'the head pod does not run'}"
         if diagnosis := diagnose(observed):

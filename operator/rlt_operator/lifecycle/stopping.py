@@ -14,19 +14,13 @@ from rlt_api.spec import RLTrainingJobSpec
 from rlt_api.status import StopRequest
 from rlt_core.children.environment import get_stop_timeout
 from rlt_operator.conditions import ConditionUpdate, format_time
-from rlt_operator.lifecycle.verdict import STOPPING_INTERVAL_S, Verdict, build_cluster_ready, owned_cluster
-from rlt_operator.observation import Observed, get_attempt, get_submission_id
+from rlt_operator.lifecycle.verdict import STOPPING_INTERVAL_S, Verdict, build_cluster_ready
+from rlt_operator.observation import Observed
 
 STOP_MARGIN_S = 30.0
 """Time after RAY_JOB_STOP_WAIT_TIME_S for Ray to kill the program and report it."""
 
 C = ConditionType
-
-
-def get_stop_request(observed: Observed) -> StopRequest | None:
-    """The recorded request to stop the program of the current RayCluster."""
-    attempt = get_attempt(observed)
-    return attempt.stop if attempt else None
 
 
 def stop_program(
@@ -38,7 +32,7 @@ def stop_program(
     """
     if not is_program_running(observed) or is_stop_overdue(observed, spec, now):
         return None
-    ray, stop = observed.ray, get_stop_request(observed)
+    ray, stop = observed.ray, observed.stop_request
     message = f"{doing}: waiting for the training to save its state and exit."
     if stop and (ray is None or ray.unreachable):
         message += f" Ray's job API does not answer: {(ray and ray.unreachable) or 'no answer yet'}"
@@ -50,7 +44,7 @@ def stop_program(
         message,
         conditions=conditions,
         report=ray.progress if ray else None,
-        stop=get_submission_id(observed) if stop else None,
+        stop=observed.submission_id if stop else None,
         stop_request=StopRequest(reason=reason, time=stop.time if stop else format_time(now)),
         requeue_after=STOPPING_INTERVAL_S if stop else 0,
     )
@@ -58,7 +52,7 @@ def stop_program(
 
 def is_program_running(observed: Observed) -> bool:
     """Whether the program may be running. A program that Ray has not accepted yet has nothing to save."""
-    cluster, attempt, ray = owned_cluster(observed), get_attempt(observed), observed.ray
+    cluster, attempt, ray = observed.owned_cluster, observed.attempt, observed.ray
     if cluster is None or cluster.deleting or cluster.suspend:
         return False
     if ray and ray.job:
@@ -74,7 +68,7 @@ def is_stop_overdue(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
 
     A program that Ray still reports gets the time twice: Ray may have received the request late.
     """
-    stop, ray = get_stop_request(observed), observed.ray
+    stop, ray = observed.stop_request, observed.ray
     if stop is None:
         return False
     timeout = get_stop_timeout(spec) * (2 if ray and ray.job else 1) + STOP_MARGIN_S
@@ -85,7 +79,7 @@ def describe_overdue_stop(observed: Observed, spec: RLTrainingJobSpec, now: date
     """A sentence on a program that did not stop in time; empty if it has ended."""
     if not (is_program_running(observed) and is_stop_overdue(observed, spec, now)):
         return ""
-    ray, stop = observed.ray, get_stop_request(observed)
+    ray, stop = observed.ray, observed.stop_request
     assert stop
     seconds = round((now - datetime.fromisoformat(stop.time)).total_seconds())
     cause = "the program did not exit" if ray and ray.job else "Ray's job API did not answer"

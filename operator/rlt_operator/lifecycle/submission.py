@@ -7,7 +7,7 @@ from rlt_api.status import Phase
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.lifecycle.verdict import Submission, Verdict
-from rlt_operator.observation import Observed, find_head, get_attempt
+from rlt_operator.observation import Observed
 
 ACCEPTANCE_INTERVAL_S = 0.5
 """Requeue interval until Ray reports the Ray job. A rejected submission is retried with backoff
@@ -21,7 +21,7 @@ def submit(observed: Observed, submission: Submission, cluster: ConditionUpdate,
 
     `cluster` and `running` are the conditions ClusterReady, and Running unless Ray rejects the job.
     """
-    attempt, head = get_attempt(observed), find_head(observed)
+    attempt, head = observed.attempt, observed.head
     if attempt is None or head is None or attempt.head_pod_uid != head.uid:
         ready = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, "The cluster is ready.")
         return Verdict(ready.message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: ready}, requeue_after=0)

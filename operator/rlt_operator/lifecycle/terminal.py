@@ -13,28 +13,12 @@ from rlt_core import names
 from rlt_operator.conditions import ConditionUpdate, find_condition, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import describe_crashes, truncate
 from rlt_operator.diagnosis.progress import extract_error, parse_last_report
-from rlt_operator.lifecycle.attempt import is_head_replaced
 from rlt_operator.lifecycle.deadlines import count_seconds_since
 from rlt_operator.lifecycle.kept_cluster import count_kept_seconds, keep_cluster
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
-from rlt_operator.lifecycle.stopping import describe_overdue_stop, get_stop_request, stop_program
-from rlt_operator.lifecycle.verdict import (
-    SETTLED,
-    Verdict,
-    build_cluster_ready,
-    fail_job,
-    is_released,
-    release_cluster,
-)
-from rlt_operator.observation import (
-    Observed,
-    get_attempt,
-    get_preflight_id,
-    get_submission_id,
-    is_preflight_submitted,
-    is_step_submitted,
-    is_submitted,
-)
+from rlt_operator.lifecycle.stopping import describe_overdue_stop, stop_program
+from rlt_operator.lifecycle.verdict import SETTLED, Verdict, build_cluster_ready, fail_job, release_cluster
+from rlt_operator.observation import Observed
 
 C = ConditionType
 
@@ -58,7 +42,7 @@ def job_is_finished(observed: Observed, now: datetime) -> Verdict | None:
         conditions |= {C.CLUSTER_READY: ready, C.RECONCILING: SETTLED}
         return Verdict(f"{final.message} {ready.message}", conditions=conditions, requeue_after=left)
     verdict = Verdict(final.message, conditions=conditions, requeue_after=None)
-    ttl = spec.ttl_seconds_after_finished if spec and is_released(observed) else None
+    ttl = spec.ttl_seconds_after_finished if spec and observed.is_released else None
     ended = count_seconds_since(status.completion_time, now) if status.completion_time else 0
     expired = ttl is not None and ended >= ttl + count_kept_seconds(spec, status)
     return replace(release_cluster(observed, verdict), delete_job=bool(expired))
@@ -69,7 +53,7 @@ def cancellation_requested(observed: Observed, now: datetime) -> Verdict | None:
 
     A job whose spec this operator cannot read fails at once, because its RAY_JOB_STOP_WAIT_TIME_S is unknown.
     """
-    job, stop = observed.job, get_stop_request(observed)
+    job, stop = observed.job, observed.stop_request
     cancelled = job.cancel_requested or (stop is not None and stop.reason == Reason.CANCELLED)
     never_accepted = job.findings and not is_true(job.status, C.ACCEPTED)
     if not cancelled or never_accepted:  # an invalid spec fails the job by itself
@@ -105,7 +89,7 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
     ray = observed.ray
     if ray is None or ray.job is None or ray.job.status in ("PENDING", "RUNNING"):
         return None
-    stop = get_stop_request(observed)
+    stop = observed.stop_request
     if ray.job.status == "STOPPED" and (spec.suspend or stop):
         return None
     if ray.job.status == "FAILED" and stop and stop.reason in (Reason.DEADLINE_EXCEEDED, Reason.NO_PROGRESS):
@@ -134,9 +118,9 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
 def head_lost(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The head that accepted a Ray job was replaced, or does not have the job any more."""
     ray, lost = observed.ray, _find_accepted_id(observed)
-    if lost is None or (ray and (ray.job or (ray.latest and not is_submitted(observed)))):
+    if lost is None or (ray and (ray.job or (ray.latest and not observed.is_submitted))):
         return None
-    if not is_head_replaced(observed) and (ray is None or ray.unreachable or not _awaits_answer(observed)):
+    if not observed.is_head_replaced and (ray is None or ray.unreachable or not _awaits_answer(observed)):
         return None
     message = f"The Ray head was replaced during the run, and Ray job {lost} was lost."
     if crash := describe_crashes(observed):
@@ -147,17 +131,17 @@ def head_lost(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Ver
 
 def _find_accepted_id(observed: Observed) -> str | None:
     """Id of the Ray job that the head has accepted last."""
-    id, attempt = get_submission_id(observed), get_attempt(observed)
-    if is_submitted(observed):
+    id, attempt = observed.submission_id, observed.attempt
+    if observed.is_submitted:
         return id
-    if is_preflight_submitted(observed):
-        return get_preflight_id(observed)
+    if observed.is_preflight_submitted:
+        return observed.preflight_id
     return names.step_id(id, attempt.prepare_step) if id and attempt and attempt.prepare_step else None
 
 
 def _awaits_answer(observed: Observed) -> bool:
     """Whether the head has accepted a Ray job whose result is not recorded."""
-    return is_submitted(observed) or is_preflight_submitted(observed) or is_step_submitted(observed)
+    return observed.is_submitted or observed.is_preflight_submitted or observed.is_step_submitted
 
 
 def _describe_success(report: ProgressReport | None) -> str:

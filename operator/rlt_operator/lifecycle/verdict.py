@@ -16,7 +16,7 @@ from rlt_core.children.pod_template import GCS_PORT, TemplateDryRun
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import ConditionUpdate, ConditionUpdates
 from rlt_operator.diagnosis.pods import HEAD_TIMEOUT_S, diagnose, list_cut_off, list_waiting_for_head
-from rlt_operator.observation import Observed, Pod, RayCluster, list_cluster_pods, list_job_pods
+from rlt_operator.observation import Observed, Pod
 
 WAITING_INTERVAL_S = 5.0
 """Requeue interval while the cluster starts or terminates. A change of its objects also wakes the job."""
@@ -86,7 +86,7 @@ SETTLED = ConditionUpdate("False", Reason.SETTLED)
 
 def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> ConditionUpdate:
     """ClusterReady, from the pods."""
-    pods = list_cluster_pods(observed)
+    pods = observed.cluster_pods
     desired = sum(group.replicas for group in spec.cluster.workers)
     heads = sum(pod.ready and pod.is_head for pod in pods)
     workers = sum(pod.ready and not pod.is_head for pod in pods)
@@ -103,7 +103,7 @@ def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> Conditio
 
 def describe_unreachable_head(observed: Observed, now: datetime) -> ConditionUpdate | None:
     """ClusterReady, if workers wait too long for a connection to the head."""
-    pods = list_cut_off(list_cluster_pods(observed), now)
+    pods = list_cut_off(observed.cluster_pods, now)
     if not pods:
         return None
     message = (
@@ -136,20 +136,9 @@ def fail_job(reason: Reason, message: str, conditions: ConditionUpdates, report:
     return Verdict(message, Phase.FAILED, {**conditions, **final}, report=report, requeue_after=0)
 
 
-def owned_cluster(observed: Observed) -> RayCluster | None:
-    """The RayCluster, if this job owns it."""
-    cluster = observed.cluster
-    return cluster if cluster and cluster.owner_uid == observed.job.uid else None
-
-
-def is_released(observed: Observed) -> bool:
-    """Whether neither a RayCluster nor a pod of the job exists."""
-    return owned_cluster(observed) is None and not list_job_pods(observed)
-
-
 def release_cluster(observed: Observed, verdict: Verdict) -> Verdict:
     """Add the deletion of the job's cluster to the verdict."""
-    if is_released(observed):
+    if observed.is_released:
         released = {
             C.CLUSTER_READY: ConditionUpdate("False", Reason.RELEASED, "The Ray cluster is released."),
             C.RECONCILING: SETTLED,
@@ -160,7 +149,7 @@ def release_cluster(observed: Observed, verdict: Verdict) -> Verdict:
         C.CLUSTER_READY: ConditionUpdate("False", Reason.RELEASING, message),
         C.RECONCILING: ConditionUpdate("True", Reason.RELEASING, message),
     }
-    cluster = owned_cluster(observed)
+    cluster = observed.owned_cluster
     delete = cluster.uid if cluster and not cluster.deleting else None
     conditions = {**verdict.conditions, **releasing}
     return replace(verdict, conditions=conditions, delete_cluster=delete, requeue_after=WAITING_INTERVAL_S)

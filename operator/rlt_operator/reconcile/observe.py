@@ -28,20 +28,8 @@ from rlt_operator.conditions import is_true
 from rlt_operator.kuberay import KubeRay, parse_kuberay
 from rlt_operator.lifecycle.pause import is_suspended
 from rlt_operator.lifecycle.restarts import needs_faulty_node
-from rlt_operator.lifecycle.verdict import owned_cluster
 from rlt_operator.namespaces import get_runtime_policy
-from rlt_operator.observation import (
-    Observed,
-    Pod,
-    RayCluster,
-    choose_progress_interval,
-    get_attempt,
-    get_preflight_id,
-    get_stacks_id,
-    get_step_id,
-    get_submission_id,
-    list_cluster_pods,
-)
+from rlt_operator.observation import Observed, Pod, RayCluster, choose_progress_interval
 from rlt_operator.ray.poller import RayPoller, Target
 from rlt_operator.work_queue import Key
 
@@ -86,15 +74,15 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         pods=tuple(cache.pods.select(key)),
         access=sources.access,
     )
-    cluster = owned_cluster(observed)
+    cluster = observed.owned_cluster
     if cluster and not cluster.deleting and job.spec:
-        uids = [cluster.uid, *(pod.uid for pod in list_cluster_pods(observed) if not pod.ready)]
+        uids = [cluster.uid, *(pod.uid for pod in observed.cluster_pods if not pod.ready)]
         observed = replace(
             observed,
             warnings=tuple(warning for uid in uids for warning in cache.warnings.select(uid)),
             removed_pods=tuple(pod for pod in cache.pods.select_removed(key) if pod.cluster_uid == cluster.uid),
             config=next(iter(cache.configs.select(key)), None),
-            pod_nodes=_select_nodes(cache, list_cluster_pods(observed)),
+            pod_nodes=_select_nodes(cache, observed.cluster_pods),
             queue_message=next(iter(cache.workloads.select(cluster.uid)), None) if cluster.suspend else None,
         )
     ray = poller.poll(key, choose_target(observed))
@@ -116,17 +104,17 @@ def choose_target(observed: Observed) -> Target | None:
 
     The IP of a pod that has ended may belong to another pod.
     """
-    job, cluster, id = observed.job, owned_cluster(observed), get_submission_id(observed)
+    job, cluster, id = observed.job, observed.owned_cluster, observed.submission_id
     if cluster is None or cluster.deleting or job.spec is None or id is None:
         return None
-    head = next((pod for pod in list_cluster_pods(observed) if pod.is_head and pod.phase == "Running"), None)
+    head = next((pod for pod in observed.cluster_pods if pod.is_head and pod.phase == "Running"), None)
     if head is None or head.ip is None:
         return None
-    preflight_id = get_preflight_id(observed) if has_preflight(job.spec) else None
-    attempt = get_attempt(observed)
-    stacks_id = get_stacks_id(observed) if attempt and attempt.stacks and attempt.stacks.result is None else None
+    preflight_id = observed.preflight_id if has_preflight(job.spec) else None
+    attempt = observed.attempt
+    stacks_id = observed.stacks_id if attempt and attempt.stacks and attempt.stacks.result is None else None
     address = Head(job.namespace, head.name, head.ip, head.ray_token, job.uid)
-    return Target(address, head.uid, id, get_step_id(observed), preflight_id, stacks_id)
+    return Target(address, head.uid, id, observed.step_id, preflight_id, stacks_id)
 
 
 def is_unknown(observed: Observed) -> bool:

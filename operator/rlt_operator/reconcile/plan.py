@@ -50,7 +50,7 @@ from rlt_operator.lifecycle.terminal import (
     spec_is_invalid,
 )
 from rlt_operator.lifecycle.topics import set_topic_conditions
-from rlt_operator.lifecycle.verdict import Submission, Verdict, owned_cluster
+from rlt_operator.lifecycle.verdict import Submission, Verdict
 from rlt_operator.manifests import parse_config
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
@@ -190,7 +190,7 @@ def _restore_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...
 
     One that another version of the operator rendered stays: the pods of the cluster mount the files of that version.
     """
-    job, cluster = observed.job, owned_cluster(observed)
+    job, cluster = observed.job, observed.owned_cluster
     started = observed.ray is not None and observed.ray.job is not None
     found = observed.config
     if job.spec is None or cluster is None or cluster.deleting or verdict.delete_cluster or started:

@@ -14,7 +14,6 @@ from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
 from rlt_core.ray_http import Send
 from rlt_operator import metrics
-from rlt_operator.observation import list_cluster_pods
 from rlt_operator.reconcile.apply import apply, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
@@ -74,7 +73,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         metrics.STATUS_WRITES.inc()
         observe_transition(job, planned.status, now)
     status = planned.status or job.status
-    metrics.JOBS.record(job, status, [pod.name for pod in list_cluster_pods(observed)])
+    metrics.JOBS.record(job, status, [pod.name for pod in observed.cluster_pods])
     metrics.RECONCILE_SECONDS.labels(phase=status.phase or "").observe(time.monotonic() - started)
     if rejection is not None:
         return failures.wait(key, version)

@@ -21,16 +21,8 @@ from rlt_operator.lifecycle.preflight_memory import remember
 from rlt_operator.lifecycle.preflight_results import list_preflight_results
 from rlt_operator.lifecycle.progress_deadline import record_progress
 from rlt_operator.lifecycle.restarts import add_attempt
-from rlt_operator.lifecycle.verdict import Verdict, choose_network, owned_cluster
-from rlt_operator.observation import (
-    Observed,
-    get_preflight_id,
-    get_submission_id,
-    is_preflight_submitted,
-    is_reconciled,
-    is_submitted,
-    list_cluster_pods,
-)
+from rlt_operator.lifecycle.verdict import Verdict, choose_network
+from rlt_operator.observation import Observed
 
 FINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 """The job has ended if one of them is True."""
@@ -139,16 +131,16 @@ def _update_clocks(job: Job, verdict: Verdict, now: datetime, *, final: bool) ->
 
 def _build_ray_cluster(observed: Observed) -> RayClusterStatus | None:
     spec, ray = observed.job.spec, observed.ray
-    if owned_cluster(observed) is None or spec is None or not is_reconciled(observed):
+    if observed.owned_cluster is None or spec is None or not observed.is_reconciled:
         return None
-    has_job = (ray is not None and ray.job is not None) or is_submitted(observed)
-    has_preflight = (ray is not None and ray.preflight is not None) or is_preflight_submitted(observed)
+    has_job = (ray is not None and ray.job is not None) or observed.is_submitted
+    has_preflight = (ray is not None and ray.preflight is not None) or observed.is_preflight_submitted
     return RayClusterStatus(
         name=names.ray_cluster(observed.job.name),
-        ready_workers=sum(pod.ready and not pod.is_head for pod in list_cluster_pods(observed)),
+        ready_workers=sum(pod.ready and not pod.is_head for pod in observed.cluster_pods),
         desired_workers=sum(group.replicas for group in spec.cluster.workers),
-        job_id=get_submission_id(observed) if has_job else None,
-        preflight_job_id=get_preflight_id(observed) if has_preflight else None,
+        job_id=observed.submission_id if has_job else None,
+        preflight_job_id=observed.preflight_id if has_preflight else None,
     )
 
 

@@ -18,9 +18,9 @@ from rlt_core.kubernetes.client import KubernetesApi
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
-from rlt_operator.lifecycle import admission, running, stopping, terminal, verdict
+from rlt_operator.lifecycle import running, stopping, terminal
 from rlt_operator.lifecycle.verdict import Verdict
-from rlt_operator.observation import Observed, Pod
+from rlt_operator.observation import Observed
 from rlt_operator.reconcile import apply, plan, status
 from rlt_operator.reconcile import reconcile as reconciliation
 
@@ -44,7 +44,7 @@ def the_program_is_stopped_before_the_status_records_it() -> Iterator[None]:
 
     def stop_program(observed: Observed, *arguments: Any) -> Verdict | None:
         waiting = real(observed, *arguments)
-        id = stopping.get_submission_id(observed)
+        id = observed.submission_id
         return waiting and replace(waiting, stop=id)
 
     with mock.patch.object(running, "stop_program", stop_program):
@@ -84,13 +84,7 @@ def a_users_config_map_is_taken_over() -> Iterator[None]:
 def pods_of_others_count_as_the_jobs() -> Iterator[None]:
     """Item 16: a user's pod with the label of the job blocks its start and its release."""
 
-    def list_job_pods(observed: Observed) -> tuple[Pod, ...]:
-        return observed.pods
-
-    with (
-        mock.patch.object(admission, "list_job_pods", list_job_pods),
-        mock.patch.object(verdict, "list_job_pods", list_job_pods),
-    ):
+    with mock.patch.object(Observed, "job_pods", property(lambda observed: observed.pods)):
         yield
 
 
@@ -175,6 +169,6 @@ def a_missing_answer_is_a_lost_head() -> Iterator[None]:
     """After its restart the operator has no answer of the head, and takes the program for lost."""
     with (
         mock.patch.object(reconciliation, "is_unknown", return_value=False),
-        mock.patch.object(terminal, "is_head_replaced", lambda observed: observed.ray is None),
+        mock.patch.object(Observed, "is_head_replaced", property(lambda observed: observed.ray is None)),
     ):
         yield
