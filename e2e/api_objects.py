@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def read_object(cluster: Cluster, namespace: str, kind: str, name: str) -> dict[
 
 def read_objects(cluster: Cluster, namespace: str, kind: str, **query: str) -> list[dict[str, Any]]:
     """Read the objects of a kind, with selectors as in the API. An empty namespace stands for all namespaces."""
-    found = request(cluster, "GET", build_path(namespace, kind), **query)
+    found = request(cluster, "GET", build_path(namespace, kind), query=query)
     assert found is not None
     return list(found["items"])
 
@@ -58,7 +59,7 @@ def read_objects(cluster: Cluster, namespace: str, kind: str, **query: str) -> l
 def create_object(cluster: Cluster, namespace: str, manifest: dict[str, Any], **query: str) -> dict[str, Any]:
     """Create an object. As for kubectl, an unknown field is an error. Raises ValueError as `request` does."""
     path = build_path(namespace, manifest["kind"])
-    created = request(cluster, "POST", path, manifest, fieldValidation="Strict", **query)
+    created = request(cluster, "POST", path, manifest, query={"fieldValidation": "Strict", **query})
     assert created is not None
     return created
 
@@ -68,7 +69,7 @@ def patch_object(
 ) -> None:
     """Merge a patch into an object, or into its status alone. Raises ValueError as `request` does."""
     path = build_path(namespace, kind, name) + ("/status" if status else "")
-    request(cluster, "PATCH", path, patch, **query)
+    request(cluster, "PATCH", path, patch, query=query)
 
 
 def delete_object(cluster: Cluster, namespace: str, kind: str, name: str, **options: Any) -> None:
@@ -90,8 +91,8 @@ def request(
     path: str,
     body: dict[str, Any] | None = None,
     *,
+    query: Mapping[str, str] | None = None,
     may_be_missing: bool = False,
-    **query: str,
 ) -> dict[str, Any] | None:
     """Send a request to the API server. Returns None if the object may be missing and is.
 
@@ -103,13 +104,13 @@ def request(
         method, url, headers, content, _ = client.param_serialize(
             method,
             path,
-            query_params=list(query.items()),
+            query_params=list((query or {}).items()),
             header_params={"Accept": "application/json", "Content-Type": content_type},
             body=body,
             auth_settings=["BearerToken"],
         )
         response = client.call_api(method, url, headers, content, _request_timeout=TIMEOUT_S)
-        text = response.read().decode()
+        text = response.read().decode()  # type: ignore[no-untyped-call]
     except HTTPError as error:
         raise ValueError(f"{path}: {error}") from error
     if response.status == 404 and may_be_missing:
@@ -130,4 +131,5 @@ def _read_message(text: str) -> str:
 @cache
 def _connect(kubeconfig: Path, modified: int) -> ApiClient:
     """One connection for each kubeconfig. A cluster that is created again writes another one at the same path."""
-    return new_client_from_config(str(kubeconfig))
+    client: ApiClient = new_client_from_config(str(kubeconfig))  # type: ignore[no-untyped-call]
+    return client

@@ -58,6 +58,7 @@ SCRIPTS = (
     "images/check_trainer.py",
     "tools/check_docs.py",
     "tools/check_terms.py",
+    "tools/check_test_types.py",
     "tools/check_verl_mapping.py",
     "tools/compile_requirements.py",
     "tools/generate.py",
@@ -78,6 +79,7 @@ def lint(run: Run) -> None:
     run.command([BIN / "lint-imports"], cwd=ROOT)
     run.command([BIN / "mypy", *(word for package in PACKAGES for word in ("-p", package))], cwd=ROOT)
     run.command([BIN / "mypy", *SCRIPTS], cwd=ROOT)
+    run.command([BIN / "python", "tools/check_test_types.py"], cwd=ROOT)
     run.command([BIN / "codespell"], cwd=ROOT)
     run.command([BIN / "python", "tools/check_terms.py"], cwd=ROOT)
     run.command([BIN / "python", "tools/check_docs.py"], cwd=ROOT)

@@ -13,7 +13,7 @@ from unittest.mock import ANY
 
 import observed as o
 import pytest
-from lupa.lua51 import LuaRuntime
+from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped]
 
 from cluster import Cluster
 from cluster.programs import obtain_built

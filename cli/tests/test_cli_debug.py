@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from rlt.kube_context import KubeContext
 from rlt_cli.breakpoints import (
     TASKS,
     WORKERS,
@@ -26,7 +27,6 @@ from rlt_cli.breakpoints import (
 )
 from rlt_cli.commands.debug import choose_breakpoint
 from rlt_cli.failure import Failure
-from rlt_cli.kube_context import KubeContext
 from rlt_cli.tunnel import build_relay, open_tunnel
 
 ID = "2da8cce2d0663f57076fd4ea7fb3653deb39c085c809bf157835070a"
@@ -128,7 +128,7 @@ async def test_the_tunnel_returns_all_bytes_of_several_connections() -> None:
         return received
 
     async with echo_server() as remote, open_tunnel(build_local_relay("127.0.0.1", remote), 0) as port:
-        assert await asyncio.gather(send(port), send(port)) == [data, data]
+        assert list(await asyncio.gather(send(port), send(port))) == [data, data]
 
 
 async def test_the_reason_of_a_closed_connection_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +228,8 @@ async def test_a_debugger_attaches_at_a_breakpoint_and_after_an_error(
         assert values["number"] == "42"
         client.send("continue", threadId=thread)
         if method == "stop":
-            assert await asyncio.to_thread(ray.get, result) == 2
+            value: object = await asyncio.to_thread(ray.get, result)
+            assert value == 2
         else:
             with pytest.raises(ZeroDivisionError):
                 await asyncio.to_thread(ray.get, result)

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from rlt_cli.main import cli
 
 EXAMPLE = Path(__file__).parents[2] / "examples/01-arithmetic-grpo.yaml"
-NODE = {
+NODE: dict[str, Any] = {
     "metadata": {"name": "gpu-0", "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}},
     "status": {
         "allocatable": {"nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "8", "cpu": "96", "memory": "1000Gi"},

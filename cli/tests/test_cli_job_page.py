@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,7 +27,7 @@ def format_page(*arguments: Any) -> str:
     return click.unstyle(format_colored_page(*arguments))
 
 
-def condition(type: str, status: str = "True", generation: int = 1, **more: str) -> dict[str, Any]:
+def condition(type: str, status: str = "True", *, generation: int = 1, **more: str) -> dict[str, Any]:
     return {
         "type": type,
         "status": status,
@@ -163,7 +164,7 @@ def test_the_page_of_a_new_job_states_that_it_is_not_reconciled() -> None:
 
 
 def test_a_problem_is_shown_once() -> None:
-    problem = {"message": "no node has 8 GPUs", "reason": "Unschedulable"}
+    problem: dict[str, Any] = {"message": "no node has 8 GPUs", "reason": "Unschedulable"}
     text = format_page(job(condition("Failed", **problem), condition("Stalled", **problem)), [], [], NOW)
     assert text.splitlines()[-1] == "! Unschedulable: no node has 8 GPUs"
 
@@ -218,7 +219,7 @@ def test_ages() -> None:
     [(None, None, [2, 3, 1]), (1, None, [3]), (None, 2, [2, 1]), (1, 1, [3, 1]), (2, 2, [3, 2, 1])],
 )
 def test_best_and_worst_rollouts(best: int | None, worst: int | None, kept: list[int]) -> None:
-    rollouts = [{"reward": reward} for reward in (2, 3, 1)]
+    rollouts: list[Mapping[str, Any]] = [{"reward": reward} for reward in (2, 3, 1)]
     assert [each["reward"] for each in select_rollouts(rollouts, best=best, worst=worst)] == kept
 
 
@@ -230,7 +231,7 @@ def test_nan_is_shown_as_a_number_and_not_as_a_bar() -> None:
 
 
 def test_a_reward_of_nan_is_the_worst() -> None:
-    rollouts = [{"reward": None}, {"reward": 0.0}, {"reward": 1.0}]
+    rollouts: list[Mapping[str, Any]] = [{"reward": None}, {"reward": 0.0}, {"reward": 1.0}]
     assert select_rollouts(rollouts, best=1, worst=1) == [{"reward": 1.0}, {"reward": None}]
     assert select_extremes(rollouts, 1) == [{"reward": 1.0}, {"reward": None}]
 

@@ -10,7 +10,8 @@ import yaml
 from roll_jobs import TABLE, resolve
 from verl_jobs import RUN
 
-from rlt.convert.convert import ConvertError, convert
+from rlt.convert.convert import convert
+from rlt.convert.draft import ConvertError
 from rlt.convert.roll import OF_THE_RUN, resolve_references
 from rlt_api.accelerator_defaults import add_accelerator_defaults
 from rlt_api.frameworks.roll import build_config

@@ -24,7 +24,7 @@ from rlt_api.known_programs import parse_value
 from rlt_api.mapping import find, load_mapping
 from rlt_api.resolved_spec import build_resolved_spec
 from rlt_api.spec import RLTrainingJobSpec
-from rlt_core.entrypoint import build_command
+from rlt_core.children.program import build_command
 from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.job import Job
 from rlt_core.targets.compose import build_compose_file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -18,9 +18,10 @@ from rlt_core.children.raycluster import build_ray_cluster
 class RayJobs(HTTPServer):
     """Ray's job API: a job that is stopped is reported as RUNNING by `reports_to_end` more requests."""
 
-    def __init__(self, *jobs: dict[str, object], reports_to_end: int = 2) -> None:
+    def __init__(self, *jobs: Mapping[str, object], reports_to_end: int = 2) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
-        self.jobs, self.reports_to_end = list(jobs), reports_to_end
+        self.jobs = list(jobs)
+        self.reports_to_end = reports_to_end
         self.requests: list[str] = []
         self.authorization: set[str | None] = set()
 

@@ -120,6 +120,7 @@ def test_a_job_that_started_from_a_path_resumes_from_its_own_checkpoint(
     first = build_command(job, job.spec)
     own = CheckpointStatus(latest_step=8, path="/mnt/rlt/runs/sum/checkpoints")
     job = replace(job, status=job.status.model_copy(update={"checkpoint": own}))
+    assert job.spec
     second = build_command(job, job.spec)
     assert (start in first, later in first, later in second) == (True, False, True)
     assert not any("global_step_5" in word for word in second)

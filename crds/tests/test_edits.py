@@ -72,7 +72,7 @@ def apply(spec: Mapping[str, Any], name: str, edit: Edit) -> tuple[dict[str, Any
         if value is not None:
             at[last] = value
         elif isinstance(at, list):
-            del at[last]
+            at.pop(int(last))
         else:
             at.pop(last, None)
     return manifest["spec"], manifest["metadata"]["name"]

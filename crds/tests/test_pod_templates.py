@@ -71,7 +71,7 @@ def test_the_platform_team_may_set_any_field_in_defaults() -> None:
     """Only what the job itself gives is restricted."""
     defaults = {"cluster": {"head": {"podTemplate": ATTACKS["hostNetwork"]}}}
     for level in ("restricted", "forbidden"):
-        assert find(BUILTIN, podTemplate=level, defaults=defaults) == ()
+        assert find(dict(BUILTIN), podTemplate=level, defaults=defaults) == ()
 
 
 def test_every_worker_group_is_validated() -> None:
@@ -115,7 +115,7 @@ def test_a_limit_applies_below_a_pod_template(limit: Json, field: str) -> None:
     (finding,) = find(with_head(template), podTemplate="any", limits=[limit])
     assert finding.field.startswith(field)
     assert finding.rule == "runtime-limit"
-    assert find(BUILTIN, podTemplate="any", limits=[limit]) == ()
+    assert find(dict(BUILTIN), podTemplate="any", limits=[limit]) == ()
 
 
 @pytest.mark.parametrize("value", ["1e9", "100E", "64Gi ", None, True, {"a": "1"}])

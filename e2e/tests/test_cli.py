@@ -171,7 +171,7 @@ def assert_learned(job: Job, metrics: Sequence[Mapping[str, Any]]) -> None:
 
 def assert_dashboard(cluster: Cluster, namespace: str) -> None:
     """`rlt dashboard` shows the page and the jobs of Ray, and forwards nothing else."""
-    command = [VENV / "bin/rlt", "dashboard", NAME, "--port", "0", "--namespace", namespace]
+    command: list[str | Path] = [VENV / "bin/rlt", "dashboard", NAME, "--port", "0", "--namespace", namespace]
     with subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         try:

@@ -48,7 +48,7 @@ def address() -> Iterator[str]:
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.add_node(num_cpus=1, num_gpus=2)
     yield cluster.address
-    cluster.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call] # of Ray
 
 
 def start(address: str, folder: Path, script: str, *options: str, config: str = "{}") -> subprocess.Popen[str]:

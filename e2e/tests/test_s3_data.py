@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from in_process import train
-from pyarrow import fs
+from pyarrow import fs  # type: ignore[import-untyped]
 
 from cluster.s3_server import s3_server
 from rlt import Job

@@ -5,19 +5,21 @@ from __future__ import annotations
 import ast
 import traceback
 from pathlib import Path
+from typing import ClassVar
 
 
 class Formatting:
     """An object in a reference cycle whose finalizer formats a traceback."""
 
     formatted = 0
+    empty: ClassVar[dict[str, int]] = {}
 
     def __init__(self) -> None:
         self.cycle = self
 
     def __del__(self) -> None:
         try:
-            {}["missing"] + 1
+            self.empty["missing"] + 1
         except KeyError:
             traceback.format_exc()
             Formatting.formatted += 1

@@ -112,7 +112,7 @@ def test_a_job_trains_two_steps_and_resumes_for_a_third(python: Path, model: Pat
 def test_the_merged_model_has_the_weights_of_the_shards(python: Path, model: Path, tmp_path: Path) -> None:
     """verl saves two shards. Its merger rounds to bfloat16."""
     run = Run("tiny", "test", str(tmp_path))
-    script = [python, "-W", "ignore", TOOLS / "save_verl_checkpoint.py", model]
+    script: list[str | Path] = [python, "-W", "ignore", TOOLS / "save_verl_checkpoint.py", model]
     subprocess.run([*script, f"{run.checkpoints}/global_step_1/actor"], check=True)
     merged, weights = load_file(merge(python, run, 1) / "model.safetensors"), load_file(model / "model.safetensors")
     assert merged.keys() == weights.keys()

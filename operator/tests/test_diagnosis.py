@@ -200,7 +200,7 @@ def test_the_failure_names_a_worker_that_ran_out_of_memory() -> None:
     status_after = plan(failed, o.NOW).status
     assert status_after
     ended = "Pod sum-worker-b, container ray-worker ended: OOMKilled, exit code 137"
-    assert status_after.message.startswith(f"ActorDiedError\n{ended}. ContainerOomKilled: ")
+    assert (status_after.message or "").startswith(f"ActorDiedError\n{ended}. ContainerOomKilled: ")
 
 
 def test_messages_are_truncated() -> None:

@@ -14,6 +14,7 @@ from rlt_core.children.ray_token import KEY, build_ray_token, parse_ray_token
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_operator.observation import Observed
 from rlt_operator.reconcile.children import NameTakenError, write_child
 from rlt_operator.reconcile.plan import plan
 
@@ -94,7 +95,7 @@ def test_a_plan_contains_no_token() -> None:
 
 def test_an_old_ray_has_no_token() -> None:
     old = o.job({**o.COMMAND_SPEC, "cluster": {**o.SPEC["cluster"], "rayVersion": "2.51.0"}})
-    kinds = [manifest["kind"] for manifest in plan(o.Observed(old), o.NOW).apply]
+    kinds = [manifest["kind"] for manifest in plan(Observed(old), o.NOW).apply]
     assert "Secret" not in kinds
     off = o.job({**o.SPEC, "security": {"rayToken": False}})
-    assert "Secret" not in [manifest["kind"] for manifest in plan(o.Observed(off), o.NOW).apply]
+    assert "Secret" not in [manifest["kind"] for manifest in plan(Observed(off), o.NOW).apply]

@@ -55,7 +55,9 @@ def test_the_resolved_spec_is_stored_before_any_child_is_created() -> None:
     status = status_of(first)
     assert (first.apply, first.requeue_after) == ((), 0)
     assert status.resolved_spec
-    assert status.resolved_spec["cluster"]["image"] == "registry.example/trainer:cpu"
+    cluster = status.resolved_spec["cluster"]
+    assert isinstance(cluster, dict)
+    assert cluster["image"] == "registry.example/trainer:cpu"
     assert status.runtime == RuntimeOrigin(name="cpu", generation=3)
     assert image(plan(Observed(stored(status, None)), o.NOW)) == "registry.example/trainer:cpu"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,7 +33,7 @@ SECOND = create_key_pair(HOSTS, now=NOW + 61 * DAY, previous=FIRST)
 SETTLED = ObservedCertificate(hosts=HOSTS, trusted=frozenset({FIRST.trusted}), stored=FIRST, served=FIRST)
 
 
-def configuration(*clients: dict[str, object]) -> dict[str, object]:
+def configuration(*clients: Mapping[str, object]) -> dict[str, object]:
     return {"metadata": {"name": "rlt", "uid": "u"}, "webhooks": [{"name": "w", "clientConfig": c} for c in clients]}
 
 

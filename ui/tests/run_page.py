@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Page
 
 from rlt_trainer.telemetry.run_directory import RunDirectory

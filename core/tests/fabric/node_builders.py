@@ -61,8 +61,15 @@ def aws(kind: str, efa: int, product: str = "NVIDIA-H100-80GB-HBM3") -> list[Man
     return pair(labels, GPUS | {"vpc.amazonaws.com/efa": efa}, providerID="aws:///us-east-1a/i-1")
 
 
-def gke(kind: str, accelerator: str, networks: list[str], gpus: int = 8, **more: str) -> list[Manifest]:
-    labels = {TYPE: kind, "cloud.google.com/gke-accelerator": accelerator, "cloud.google.com/gke-nodepool": "p"} | more
+def gke(
+    kind: str, accelerator: str, networks: list[str], gpus: int = 8, *, more: Mapping[str, str] | None = None
+) -> list[Manifest]:
+    labels = {
+        TYPE: kind,
+        "cloud.google.com/gke-accelerator": accelerator,
+        "cloud.google.com/gke-nodepool": "p",
+        **(more or {}),
+    }
     offered = {"nvidia.com/gpu": gpus}
     for network in networks:
         offered |= {f"networking.gke.io.networks/{network}": 1, f"networking.gke.io.networks/{network}.IP": 1}

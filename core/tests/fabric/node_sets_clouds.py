@@ -50,7 +50,7 @@ CLOUDS: dict[str, Case] = {
         warns=("multi-networking",),
     ),
     "gke-a4-dranet": Case(
-        gke("a4-highgpu-8g", "nvidia-b200", [], **{"cloud.google.com/gke-networking-dra-driver": "true"}),
+        gke("a4-highgpu-8g", "nvidia-b200", [], more={"cloud.google.com/gke-networking-dra-driver": "true"}),
         RDMA_ONLY,
         "gke-gib",
         "gib",
@@ -78,7 +78,7 @@ CLOUDS: dict[str, Case] = {
         gke("a3-highgpu-8g", "nvidia-h100-80gb", [f"vpc{n}" for n in range(1, 5)]), NVIDIA, "gke-tcpx", "tcpx"
     ),
     "gke-a4x": Case(
-        gke("a4x-highgpu-4g", "nvidia-gb200", RAILS[:4], gpus=4, **CLIQUE), GB_DEMAND, "gke-gib-nvl72", "mnnvl+gib"
+        gke("a4x-highgpu-4g", "nvidia-gb200", RAILS[:4], gpus=4, more=CLIQUE), GB_DEMAND, "gke-gib-nvl72", "mnnvl+gib"
     ),
     "gke-one-label-alone": Case(
         pair({"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"}, GPUS), NVIDIA, "tcp", "tcp", warns=("alone",)

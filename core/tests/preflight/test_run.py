@@ -58,7 +58,7 @@ def address(parts: Path) -> Iterator[str]:
         for _ in range(WORKERS):
             cluster.add_node(num_cpus=1)
         yield cluster.address
-        cluster.shutdown()
+        cluster.shutdown()  # type: ignore[no-untyped-call] # of Ray
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from rlt_core.preflight.all_reduce import Reduction, Rendezvous
 from rlt_core.preflight.process import Process as RealProcess
@@ -49,8 +50,5 @@ class Process(RealProcess):
             reduce(*arguments, **options)
             time.sleep(SLOWDOWN * (time.perf_counter() - start))
 
-        dist.all_reduce = reduce_slowly
-        try:
+        with mock.patch.object(dist, "all_reduce", reduce_slowly):
             return super().all_reduce(rendezvous, rank)
-        finally:
-            dist.all_reduce = reduce

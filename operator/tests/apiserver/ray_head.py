@@ -52,7 +52,7 @@ class RayHead:
         options += [f"--num-cpus={self.cpus}", f"--dashboard-agent-listen-port={self.agent_port}"]
         options += [f"{option}={free_port()}" for option in own]
         programs = Path(sys.executable).parent
-        ray = [programs / "ray", "start", "--head", "--block", "--disable-usage-stats", *options]
+        ray: list[str | Path] = [programs / "ray", "start", "--head", "--block", "--disable-usage-stats", *options]
         self.process = subprocess.Popen(
             ["unshare", "--mount", "sh", "-ec", MOUNT_CONFIG, self.folder, *ray],
             env={**os.environ, **self._authentication(), "PATH": f"{programs}:{os.environ['PATH']}"},

@@ -37,7 +37,7 @@ def test_deleting_a_job_deletes_its_children_and_metrics(
     kubernetes.ray_cluster(namespace)
     kubernetes.delete(namespace, "rltrainingjob", "sum")
     for kind, name in (("raycluster", "sum"), ("configmap", "sum-training")):
-        eventually(f"no {kind}", lambda kind=kind, name=name: kubernetes.get(namespace, kind, name) is None)
+        eventually(f"no {kind}", lambda: kubernetes.get(namespace, kind, name) is None)  # noqa: B023 - called at once
     eventually("no metrics", lambda: f'namespace="{namespace}"' not in operator.fetch("/metrics"))
 
 
@@ -238,9 +238,9 @@ def test_kueue_controls_the_suspension_of_the_raycluster(
     for suspend, reason in ((True, "WaitingForQueue"), (False, "QuotaReserved")):
         patch = json.dumps({"spec": {"suspend": suspend}})
         kubernetes.kubectl("patch", "raycluster", "sum", "-n", namespace, "--type=merge", "-p", patch)
-        eventually(reason, lambda reason=reason: kubernetes.condition(namespace, "Admitted")[1] == reason)
+        eventually(reason, lambda: kubernetes.condition(namespace, "Admitted")[1] == reason)  # noqa: B023 - called at once
         count = operator.reconciliations()
-        eventually("two more reconciliations", lambda count=count: operator.reconciliations() >= count + 2)
+        eventually("two more reconciliations", lambda: operator.reconciliations() >= count + 2)  # noqa: B023 - called at once
         assert kubernetes.ray_cluster(namespace)["spec"]["suspend"] is suspend
 
 

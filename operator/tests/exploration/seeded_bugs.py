@@ -23,6 +23,7 @@ from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile import apply, plan, status
 from rlt_operator.reconcile import reconcile as reconciliation
+from rlt_operator.reconcile.children import write_child as write_child_of_job
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def no_clock_runs_between_a_ready_cluster_and_the_program() -> Iterator[None]:
 @contextmanager
 def a_users_config_map_is_taken_over() -> Iterator[None]:
     """Item 11: server-side apply with force changes a ConfigMap that the job does not own."""
-    real = apply.write_child
+    real = write_child_of_job
 
     async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manifest:
         path = api_paths.path_of(manifest)
@@ -109,7 +110,7 @@ def a_result_is_not_final() -> Iterator[None]:
 @contextmanager
 def the_message_is_always_new() -> Iterator[None]:
     """Each reconciliation writes the status, because its message contains a new number."""
-    real, count = plan.build_status, iter(range(10**9))
+    real, count = status.build_status, iter(range(10**9))
 
     def build_status(observed: Observed, verdict: Verdict, now: datetime) -> Any:
         return real(observed, replace(verdict, message=f"{verdict.message} {next(count)}"), now)
@@ -139,7 +140,7 @@ def a_read_removes_a_newer_object() -> Iterator[None]:
 @contextmanager
 def a_job_ends_again() -> Iterator[None]:
     """Each reconciliation of a job that has ended sets its completion time."""
-    real = plan.build_status
+    real = status.build_status
 
     def build_status(observed: Observed, verdict: Verdict, now: datetime) -> Any:
         status = real(observed, verdict, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, tzinfo
@@ -12,7 +13,6 @@ from unittest import mock
 
 from exploration.api_server import START
 
-from rlt_core.children import ray_token
 from rlt_operator.cache import cache, recent_reads
 from rlt_operator.lifecycle import masking
 from rlt_operator.reconcile import backoff, events, failures
@@ -51,7 +51,7 @@ def simulation() -> Iterator[None]:
             (recent_reads, "time"),
         ):
             stack.enter_context(mock.patch.object(module, name, CLOCK))
-        stack.enter_context(mock.patch.object(ray_token.secrets, "token_urlsafe", return_value="token"))
+        stack.enter_context(mock.patch.object(secrets, "token_urlsafe", return_value="token"))
         # The job has no secrets, and the walk through its spec takes a third of the time.
         stack.enter_context(mock.patch.object(masking, "list_secrets", return_value=()))
         logger = logging.getLogger("rlt_operator")

@@ -59,7 +59,8 @@ def _split(text: str) -> tuple[int, tuple[Token, ...]]:
         elif time:
             tokens.append(datetime.fromisoformat(time).timestamp())
         else:
-            tokens.append(datetime(*map(int, parts.split(", ")), tzinfo=UTC).timestamp())  # type: ignore[arg-type]
+            fields = map(int, parts.split(", "))
+            tokens.append(datetime(*fields, tzinfo=UTC).timestamp())  # type: ignore[arg-type, misc] # up to seconds
         return "\0"
 
     return hash(TOKEN.sub(replace, text)), tuple(tokens)
