@@ -60,7 +60,7 @@ def get_step(job: Job) -> int:
 
 
 def list_pods(cluster: Cluster, namespace: str, name: str) -> dict[str, tuple[str, str]]:
-    """Return name -> (uid, node) of the pods of the job."""
+    """Return name -> (uid, node) of the job's pods."""
     pods = read_objects(cluster, namespace, "pod", labelSelector=f"ray.io/cluster={name}")
     return {pod["metadata"]["name"]: (pod["metadata"]["uid"], pod["spec"]["nodeName"]) for pod in pods}
 

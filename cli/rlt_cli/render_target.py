@@ -1,4 +1,4 @@
-"""rlt render --target: the files of a job for a place without Kubernetes."""
+"""rlt render --target: the files of a job for a target without Kubernetes."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def export_job(job: str, *, step: int) -> str:
 
 
 def network_policy(job: str) -> str:
-    """Name of the NetworkPolicy of the job's pods."""
+    """Name of the NetworkPolicy for the job's pods."""
     return f"{job}-pods"
 
 

@@ -161,7 +161,7 @@ def _measure_advantage(metrics: Mapping[str, float]) -> float | None:
 
 
 def _measure_spike(history: MetricHistory, metrics: Mapping[str, float]) -> float | None:
-    """The gradient norm as a multiple of the median of the steps before."""
+    """The gradient norm as a multiple of the earlier steps' median."""
     norm = metrics.get("actor/grad_norm")
     if norm is None:
         return None

@@ -45,7 +45,7 @@ class NetworkAttachment(ApiModel):
     resources: Annotated[dict[str, Count], CutTo(64)] = {}
     """Extended resources of a worker on a whole node. A worker on a part of a node gets a part of them."""
     networks: Names = []
-    """Networks of GKE multi-networking, in the order of the interfaces of the pods."""
+    """Networks of GKE multi-networking, in the order of the pods' interfaces."""
     compute_domain: bool = False
     """Whether workers claim a channel of the job's ComputeDomain (NVLink between nodes)."""
     mounts: Annotated[dict[str, Sentence], CutTo(32)] = {}

@@ -42,7 +42,7 @@ class NodePool(ApiModel):
     node_selector: NodeSelector = {}
     """Labels of the pool's nodes."""
     tolerations: Tolerations = []
-    """Tolerations of the taints of the pool's nodes."""
+    """Tolerations for the taints of the pool's nodes."""
 
 
 class Limit(ApiModel):
@@ -126,7 +126,7 @@ def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[s
 
 
 def list_accelerators(runtime: Mapping[str, Any]) -> list[str]:
-    """Return the resources of the accelerators of the node pools, sorted."""
+    """Return the accelerator resources of the node pools, sorted."""
     return sorted({name for pool in runtime.get("nodePools", []) if (name := _resource_name(pool))})
 
 

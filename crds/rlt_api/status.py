@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 class Condition(ApiModel):
-    """One aspect of the state of the job, as in metav1.Condition of Kubernetes (KEP-1623)."""
+    """One aspect of the job's state, as in metav1.Condition of Kubernetes (KEP-1623)."""
 
     type: Word
     """Accepted, Admitted, FabricVerified, ClusterReady, PreflightPassed, Running, Succeeded, Failed, Suspended,
@@ -178,7 +178,7 @@ class PassedPreflight(ApiModel):
     nodes: Annotated[list[Word], CutTo(256)]
     """The nodes of the pods."""
     images: Annotated[list[Word], CutTo(16)]
-    """Digests of the images of the pods."""
+    """Digests of the pods' images."""
 
 
 class PreparedStep(ApiModel):
@@ -243,7 +243,7 @@ class FailureFinding(ApiModel):
     pod: Word | None = None
     """Name of the pod that printed the evidence, if known."""
     node: Word | None = None
-    """Name of the node of the pod."""
+    """Name of the pod's node."""
     rank: Count | None = None
     """Rank of the process that printed the evidence, if known."""
     evidence: Sentence

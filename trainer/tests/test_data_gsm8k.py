@@ -97,7 +97,7 @@ def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
 def test_a_missing_file_is_reported(tmp_path: Path, split: Split) -> None:
     source = write(tmp_path / "source", [GOOD])
     (source / f"{split}.jsonl").unlink()
-    with pytest.raises(ValueError, match=f"{source} has no {split}.jsonl. Put"):
+    with pytest.raises(ValueError, match=f"{source} has no {split}.jsonl. Download"):
         read_gsm8k_rows(source, split)
 
 

@@ -88,7 +88,7 @@ def test_pandas_reads_the_same_rows(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--path", "/nowhere"], "--path /nowhere: no such folder. Put the published files"),
-        (["--path", "{empty}"], "--path: {empty} has no train.jsonl. Put the published file"),
+        (["--path", "{empty}"], "--path: {empty} has no train.jsonl. Download GSM8K's train.jsonl"),
         (["--path", "{odd}"], "--path: {odd}/train.jsonl, line 1 has no text \"question\" (found: 'problem'"),
         (["--hub", "{odd}"], "--hub {odd}, split train: it cannot be loaded (BuilderConfig 'main' not found"),
         (["--hub", "{odd}", "--config", "default"], '--hub {odd}, split train, row 1 has no text "question"'),

@@ -196,7 +196,9 @@ def test_the_api_key_is_sent_and_never_shown(
 
 def test_a_key_with_a_line_break_is_rejected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLT_REWARD_0_API_KEY", f"{KEY}\nX-Other: 1")
-    with pytest.raises(ValueError, match=r"judge.apiKey: the key has characters that a header cannot have") as error:
+    with pytest.raises(
+        ValueError, match=r"judge.apiKey: the key contains characters not allowed in an HTTP header"
+    ) as error:
         build(server, apiKey={"name": "judge", "key": "token"})
     assert KEY not in str(error.value)
 

@@ -1,4 +1,4 @@
-"""The browser and the run of the tests of the page."""
+"""The browser and the run for the page's tests."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from rlt_core.targets.slurm_containers import RUNTIMES, ContainerRuntime
 )
 @click.option("-n", "--namespace", help="The namespace of jobs that do not set one.  [default: default]")
 @click.option("--command", "command_only", is_flag=True, help="Show the command of the program instead.")
-@click.option("--target", type=click.Choice(sorted(TARGETS)), help="Render for this place instead of Kubernetes.")
+@click.option("--target", type=click.Choice(sorted(TARGETS)), help="Render for this target instead of Kubernetes.")
 @click.option(
     "--storage",
     metavar="DIR",

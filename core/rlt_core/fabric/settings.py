@@ -163,7 +163,7 @@ def _build_profile_env(
             if not demand.socket_interface:
                 warnings.append(
                     "on the host network gloo needs the full name of the interface: set network.socketInterface; "
-                    "without it gloo uses the interface of the address of the host"
+                    "without it gloo uses the interface of the host's address"
                 )
     if profile.script:
         rule = "bash reads the script of the host first, so that Ray and all its processes get its variables"

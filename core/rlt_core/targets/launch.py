@@ -1,4 +1,4 @@
-"""What every place needs to run a job: nodes, program, environment, files. Read from the manifests of the operator."""
+"""What every target needs to run a job: nodes, program, environment, files. Read from the manifests of the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of a job that only Kubernetes carries out. A place without Kubernetes leaves them out, with a warning."""
+"""Fields of a job that only Kubernetes carries out. A target without Kubernetes leaves them out, with a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlt_core.job import Job
 
 LEFT_OUT = {
     "scheduling.queueName": "choose a queue of the scheduler there",
-    "scheduling.schedulerName": "the place has its own scheduler",
+    "scheduling.schedulerName": "the target has its own scheduler",
     "scheduling.priorityClassName": "choose a priority of the scheduler there",
     "scheduling.topology": "choose the nodes there",
     "cluster.imagePullSecrets": "log in to the registry on the machines",

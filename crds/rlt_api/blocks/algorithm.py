@@ -123,7 +123,7 @@ class Critic(ApiModel):
     """Whether sequences are packed without padding. training.contextParallelSize requires it. Default: false, on GPUs
     true."""
     param_offload: bool = False
-    """Whether weights are in CPU memory while they are not used."""
+    """Offload the weights to CPU memory when idle."""
     optimizer_offload: bool = False
     """Whether the optimizer state is in CPU memory while it is not used."""
 
@@ -142,7 +142,7 @@ class Distillation(ApiModel):
     loss_max_clamp: Annotated[float, Field(gt=0, le=1000)] = 10.0
     """Maximum difference of the log-probabilities of a token, in nats."""
     param_offload: bool = False
-    """Whether the teacher's weights are in CPU memory while they are not used."""
+    """Offload the teacher's weights to CPU memory when idle."""
 
 
 class Dpo(ApiModel):
@@ -150,7 +150,7 @@ class Dpo(ApiModel):
     response in the data. No engine generates: rollout, rewards and the other fields of algorithm have no meaning."""
 
     beta: Annotated[float, Field(gt=0, le=100)] = 0.1
-    """Factor of the difference of the log-probabilities of policy and reference. A higher value keeps the policy nearer
+    """Factor of the log-probability difference between policy and reference. A higher value keeps the policy nearer
     to the reference: TRL's beta, with its default (DPOConfig in TRL 1.16)."""
 
 

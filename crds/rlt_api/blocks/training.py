@@ -51,7 +51,7 @@ class Fsdp(ApiModel):
     """Number of train workers that share one copy of the weights. The others hold further copies (HSDP). Default:
     all."""
     param_offload: bool = False
-    """Whether weights are in CPU memory while they are not used."""
+    """Offload the weights to CPU memory when idle."""
     optimizer_offload: bool = False
     """Whether the optimizer state is in CPU memory while it is not used."""
     reshard_after_forward: bool = True
@@ -67,7 +67,7 @@ class Reference(ApiModel):
     fsdp_size: Positive | None = None
     """Number of train workers that share one copy of the weights."""
     param_offload: bool = False
-    """Whether weights are in CPU memory while they are not used."""
+    """Offload the weights to CPU memory when idle."""
 
 
 class Validation(ApiModel):

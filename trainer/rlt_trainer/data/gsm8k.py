@@ -21,7 +21,7 @@ def read_gsm8k_rows(folder: Path, split: Split) -> list[dict[str, Any]]:
     """Read the rows of a split. Raises ValueError with the file, the line and the fix."""
     path = folder / f"{split}.jsonl"
     if not path.is_file():
-        raise ValueError(f"{folder} has no {path.name}. Put the published file of GSM8K there.")
+        raise ValueError(f"{folder} has no {path.name}. Download GSM8K's {path.name} into this folder.")
     rows = build_gsm8k_rows(read_json_lines(path), split)
     if not rows:
         raise ValueError(f"{path} is empty. Copy the published file again.")

@@ -47,7 +47,9 @@ class JudgeSource:
         self._pattern = re.compile(judge.score_pattern)
         self._session: aiohttp.ClientSession | None = None
         if api_key and not (api_key.isascii() and api_key.isprintable()):
-            raise ValueError(f"{field}.apiKey: the key has characters that a header cannot have. Correct the Secret.")
+            raise ValueError(
+                f"{field}.apiKey: the key contains characters not allowed in an HTTP header. Correct the Secret."
+            )
 
     async def score_one(self, text: str, prompt: Prompt) -> Outcome:
         """Return the score of one response. Requests are repeated up to judge.maxRetries times."""
