@@ -7,6 +7,7 @@ the embedded cluster mounts .venv read-only in the trainer's pods instead of cop
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -19,6 +20,9 @@ ROOT = Path(__file__).parent.parent
 VENV = ROOT / ".venv"
 REQUIREMENTS = [ROOT / "requirements" / name for name in ("operator.txt", "cli.txt", "trainer-cpu.txt", "dev.txt")]
 DISTRIBUTIONS = [ROOT / name for name in ("crds", "core", "operator", "client", "ui", "cli", "trainer", "e2e")]
+INPUTS = [Path(__file__), *REQUIREMENTS, *(folder / "pyproject.toml" for folder in DISTRIBUTIONS)]
+""".venv is recreated after one of them has changed."""
+STAMP = VENV / "rlt-installed"
 DEBIAN = ("g++", "libgomp1", "libnuma1", "python3-dev", "python3-venv")
 """Debian packages that the environment needs: vLLM on a CPU uses torch.compile."""
 FREE_GB = 10
@@ -27,11 +31,14 @@ UNUSED = ("ray/serve", *(f"ray/dashboard/modules/{name}" for name in ("data", "s
 pandas and FastAPI. Each dashboard starts a process for each of its modules. Trainer images keep them."""
 
 
-def ensure_environment() -> None:
-    """Create .venv, or recreate it after a requirement or this file has changed. Returns at once otherwise."""
-    stamp = VENV / "rlt-installed"
-    wanted = fingerprint([Path(__file__), *REQUIREMENTS, *(folder / "pyproject.toml" for folder in DISTRIBUTIONS)])
-    if stamp.exists() and stamp.read_text() == wanted:
+def is_installed() -> bool:
+    """Whether .venv is up to date with the requirements and this file."""
+    return STAMP.exists() and STAMP.read_text() == fingerprint(INPUTS)
+
+
+def check_environment() -> None:
+    """Check that .venv is up to date or can be created. Raises StageError."""
+    if is_installed():
         return
     if sys.version_info[:2] != (3, 11):
         raise StageError(
@@ -43,9 +50,28 @@ def ensure_environment() -> None:
         raise StageError(
             f"{ROOT} has {free:.0f} GB free and {FREE_GB} GB are required: free disk space, or clone to a larger disk"
         )
+    if (missing := list_missing_packages()) and os.geteuid() != 0:
+        raise StageError(
+            f"Debian's {', '.join(missing)} must be installed, which needs root: "
+            f"run `sudo apt-get install --no-install-recommends {' '.join(missing)}`"
+        )
+
+
+def list_missing_packages() -> list[str]:
+    """Return the Debian packages that are not installed. Raises StageError on another distribution."""
+    if not shutil.which("dpkg"):
+        raise StageError(f"{', '.join(DEBIAN)} of Debian 12 are required, and this machine has no dpkg: use Debian 12")
+    return [name for name in DEBIAN if subprocess.run(["dpkg", "-s", name], capture_output=True).returncode]
+
+
+def ensure_environment() -> None:
+    """Create .venv, or recreate it after a requirement or this file has changed. Returns at once otherwise."""
+    if is_installed():
+        return
+    check_environment()
     log = ROOT / "out/logs/environment.log"
     with stage("install the Python environment", estimate_s=120) as this:
-        if missing := [name for name in DEBIAN if subprocess.run(["dpkg", "-s", name], capture_output=True).returncode]:
+        if missing := list_missing_packages():
             this.note(f"{', '.join(missing)} from Debian")
             this.run(["apt-get", "update"], log=log)
             this.run(["apt-get", "install", "-y", "--no-install-recommends", *missing], log=log)
@@ -66,7 +92,7 @@ def ensure_environment() -> None:
         this.note("the packages of this repository")
         editable: list[str | Path] = [word for folder in DISTRIBUTIONS for word in ("--editable", folder)]
         this.run([*install, "--no-deps", "--no-build-isolation", *editable], log=log)
-        stamp.write_text(wanted)
+        STAMP.write_text(fingerprint(INPUTS))
 
 
 def fingerprint(files: list[Path]) -> str:

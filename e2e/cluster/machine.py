@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 
 from cluster import cgroups, network
@@ -16,6 +17,10 @@ from cluster.locks import exclusive_lock
 from cluster.stages import cache_folder
 
 MIN_DISK_GB = 10
+MIN_MEMORY_GB = 15
+"""Of a cluster with nodes. Linux reports less than the 16 GiB (17 GB) of such a machine."""
+MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Of the control group of a container, in versions 2 and 1."""
 
 SAVED_STATE = Path("/run/rlt/machine.json")
 """Settings before the first cluster, which the last one restores. A reboot resets the settings and this file."""
@@ -39,7 +44,9 @@ def check(layout: Layout) -> None:
     if os.geteuid() != 0:
         raise ValueError("a cluster needs root for namespaces and control groups: run the command as root or with sudo")
     for folder in (layout.state, cache_folder()):
-        check_disk(folder)
+        check_disk(folder, MIN_DISK_GB)
+    if layout.nodes:
+        check_memory(MIN_MEMORY_GB)
     for name in PORT_NAMES:
         check_port(layout.port(name), name)
     if layout.nodes:
@@ -51,14 +58,44 @@ def check(layout: Layout) -> None:
             check_network(layout)
 
 
-def check_disk(folder: Path) -> None:
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    free_gb = shutil.disk_usage(existing).free / 1e9
-    if free_gb < MIN_DISK_GB:
+def check_disk(folder: Path, required_gb: float) -> None:
+    """Check the free space of the disk of `folder`, which may not exist yet."""
+    free_gb = shutil.disk_usage(_existing(folder)).free / 1e9
+    if free_gb < required_gb:
         raise ValueError(
-            f"the disk of {folder} has {free_gb:.1f} GB free and {MIN_DISK_GB} GB are required: free disk space, or "
-            "set XDG_CACHE_HOME and XDG_STATE_HOME to folders of a larger disk"
+            f"the disk of {folder} has {free_gb:.1f} GB free and {required_gb:.0f} GB are required: free disk space, "
+            "or set XDG_CACHE_HOME and XDG_STATE_HOME to folders of a larger disk"
         )
+
+
+def is_same_disk(first: Path, second: Path) -> bool:
+    """Whether two folders, which may not exist yet, are on one file system."""
+    return _existing(first).stat().st_dev == _existing(second).stat().st_dev
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def check_memory(required_gb: float) -> None:
+    """Check the memory of the machine, or of the container that limits it."""
+    found_gb = find_memory(Path("/proc/meminfo").read_text(), [_read(file) for file in MEMORY_LIMITS]) / 1e9
+    if found_gb < required_gb:
+        raise ValueError(
+            f"the machine has {found_gb:.1f} GB of memory and {required_gb:.0f} GB are required: "
+            "use a larger machine, or raise the memory limit of the container"
+        )
+
+
+def find_memory(meminfo: str, limits: Iterable[str]) -> int:
+    """Return the bytes of memory from the text of /proc/meminfo and of the limits of control groups."""
+    total = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
+    assert total, "/proc/meminfo has no MemTotal"
+    return min([int(total[1]) * 1024, *(int(limit) for limit in limits if limit.strip().isdigit())])
+
+
+def _read(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
 
 
 def check_port(port: int, name: str) -> None:

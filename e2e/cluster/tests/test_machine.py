@@ -22,11 +22,21 @@ def test_port_in_use_on_all_addresses_is_rejected() -> None:
         machine.check_port(listener.getsockname()[1], "etcd")
 
 
-def test_too_small_disk_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_small_disk_is_rejected(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free / 1e9
-    monkeypatch.setattr(machine, "MIN_DISK_GB", free + 100)
     with pytest.raises(ValueError, match=r"has .* GB free and .* GB are required: free disk space"):
-        machine.check_disk(tmp_path / "missing" / "folder")
+        machine.check_disk(tmp_path / "missing" / "folder", free + 100)
+
+
+def test_too_little_memory_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"has \d+.\d GB of memory and 1000000 GB are required: use a larger machine"):
+        machine.check_memory(1e6)
+
+
+def test_the_memory_of_a_container_is_its_limit() -> None:
+    meminfo = "MemFree: 1 kB\nMemTotal:       16000 kB\n"
+    assert machine.find_memory(meminfo, ["", "max\n"]) == 16_384_000
+    assert machine.find_memory(meminfo, ["8000000\n", "max\n"]) == 8_000_000
 
 
 def test_user_without_root_is_rejected_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
