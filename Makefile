@@ -6,7 +6,7 @@ GPU_PYTHON ?= python3
 GPU_CHECK_PATH := bench:trainer:crds:trainer/tests:trainer/oracles
 BUDGET ?= 480
 
-.PHONY: help demo test machine environment unit lint generate verify timings requirements cluster-up clean-cluster \
+.PHONY: help demo check test test-long machine environment lint generate timings requirements cluster-up clean-cluster \
 	image-operator image-trainer-cpu fuzz-api explore bench-operator bench-trainer test-models chaos gpu-check gpu-bundle
 
 help: ## list the targets
@@ -15,17 +15,20 @@ help: ## list the targets
 demo: machine environment ## set everything up and run examples/01-arithmetic-grpo.yaml to its end
 	@$(PYTHON) e2e/demo.py
 
-test: machine environment ## run all tests, or the parts ONLY=lint,unit, or the files FILES=...
-	@$(PYTHON) e2e/check.py --only "$(ONLY)" --files "$(FILES)"
+check: ## style, types, generated files and unit tests in about five minutes, without root
+	@$(SYSTEM_PYTHON) e2e/check.py --only lint,verify,unit
+
+test: ## run what every change must pass, or the parts ONLY=lint,unit, or the files FILES=...
+	@$(SYSTEM_PYTHON) e2e/check.py --only "$(ONLY)" --files "$(FILES)"
+
+test-long: ## run the rest, or the parts ONLY=chaos,hosts, or the files FILES=...; a new start skips what passed
+	@$(SYSTEM_PYTHON) e2e/check.py --suite test-long --only "$(ONLY)" --files "$(FILES)"
 
 machine: ## check that the embedded cluster can run on this machine
 	@[ -n "$$KUBECONFIG" ] || PYTHONPATH=e2e $(SYSTEM_PYTHON) -m cluster check
 
 environment: ## make .venv with everything pinned in requirements/
 	@$(SYSTEM_PYTHON) e2e/environment.py
-
-unit: environment ## the unit tests alone
-	@$(PYTHON) e2e/check.py --only unit
 
 explore: environment ## explore the reconciliation of a job further than the unit tests do
 	@RLT_EXPLORE=deep $(PYTHON) -m pytest -q -rP -n 2 operator/tests/exploration
@@ -56,19 +59,14 @@ test-models: environment ## run the tested model families, all or FAMILIES=... a
 chaos: machine environment ## inject faults into the cluster of a learning job, all or FAULTS=..., and measure its recovery
 	@$(PYTHON) -m chaos --faults "$(FAULTS)"
 
-lint: environment ## check style, types, import contracts, spelling, terms and documentation
-	@$(PYTHON) e2e/check.py --only lint
+lint: ## check style, types, import contracts, spelling, terms and documentation
+	@$(SYSTEM_PYTHON) e2e/check.py --only lint
 
 generate: environment ## write the CRDs, the schemas and the reference pages
 	@$(PYTHON) tools/generate.py
 	@$(PYTHON) tools/values_schema.py
 
-verify: environment ## fail if a generated file or a pin is out of date
-	@$(PYTHON) tools/generate.py --check
-	@$(PYTHON) tools/values_schema.py --check
-	@$(PYTHON) tools/compile_requirements.py --check
-
-timings: ## write the tables of docs/testing.md from the last `make test`
+timings: ## write the tables of docs/testing.md from the last runs of the suites
 	@$(PYTHON) tools/timings.py
 
 requirements: environment ## pin the dependencies of the distributions

@@ -25,8 +25,10 @@ if sys.version_info < (3, 11, 8):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fail for a test whose marker `make test` runs in other folders alone."""
+    """Fail for a test that no part runs: a marker in another folder than check.py names, or `long` alone."""
     for item in items:
+        if item.get_closest_marker("long") and not any(item.get_closest_marker(each) for each in ("slow", "cluster")):
+            raise pytest.UsageError(f"{item.nodeid} is marked long: also mark it slow or cluster")
         folder = item.path.relative_to(ROOT).parts[0]
         for marker, folders in FOLDERS.items():
             if item.get_closest_marker(marker) and folder not in folders:

@@ -1,4 +1,4 @@
-"""Run the parts of the test suite side by side; the first failure stops the others.
+"""Run the parts of a test suite side by side; the first failure stops the others, unless the suite continues.
 
 A part is a function that runs commands. Each part writes its output to its own log. This module shows one progress
 line for all parts, prints the end of the log of a part that fails, and ends every process that a part started.
@@ -120,6 +120,8 @@ class Part:
     name: str
     title: str
     run: Callable[[Run], None]
+    target: str = "test"
+    """The target of the Makefile that repeats the part."""
 
 
 @dataclass(frozen=True)
@@ -129,15 +131,24 @@ class Finished:
     part: Part
     seconds: float
     run: Run
+    passed: bool
 
 
-def run_phases(phases: Sequence[Sequence[Sequence[Part]]], logs: Path) -> list[Finished]:
+def run_phases(
+    phases: Sequence[Sequence[Sequence[Part]]],
+    logs: Path,
+    *,
+    continues: bool = False,
+    on_end: Callable[[Finished], None] = lambda finished: None,
+) -> list[Finished]:
     """Run the phases one after another. Within a phase the lanes run side by side, each its parts in order.
 
-    Raises SystemExit with status 1 after a failure and 130 after Ctrl-C or SIGTERM, once every process has ended.
+    A failure stops all parts and raises SystemExit with status 1, or, if the suite `continues`, is part of the result.
+    Ctrl-C and SIGTERM raise SystemExit with status 130. Both once every process has ended. The thread of a lane calls
+    `on_end` for each part that passed or failed.
     """
     logs.mkdir(parents=True, exist_ok=True)
-    suite = _Suite(logs)
+    suite = _Suite(logs, continues, on_end)
     # Both, explicitly: a shell starts background jobs with SIGINT ignored, and children inherit that.
     previous = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -150,8 +161,10 @@ def run_phases(phases: Sequence[Sequence[Sequence[Part]]], logs: Path) -> list[F
 
 
 class _Suite:
-    def __init__(self, logs: Path) -> None:
+    def __init__(self, logs: Path, continues: bool, on_end: Callable[[Finished], None]) -> None:
         self.logs = logs
+        self.continues = continues
+        self.on_end = on_end
         self.started = time.monotonic()
         self.finished: list[Finished] = []
         self.active: dict[str, tuple[Run, float]] = {}
@@ -173,7 +186,7 @@ class _Suite:
             for thread in threads:
                 thread.join()
             raise SystemExit(130) from None
-        if self.failed.is_set():
+        if self.failed.is_set() and not self.continues:
             raise SystemExit(1)
 
     def _run_lane(self, lane: Sequence[Part]) -> None:
@@ -192,31 +205,37 @@ class _Suite:
             with self.lock:
                 self.active[part.name] = (run, started)
             print(f"==> {part.title}", flush=True)
+            passed = False
             try:
                 part.run(run)
+                passed = True
             except StoppedError:
                 print(f"stopped  {part.title}", flush=True)
                 return
             except Exception as error:
                 self._report_failure(part, run, error, time.monotonic() - started)
-                return
             finally:
                 with self.lock:
                     del self.active[part.name]
-            seconds = time.monotonic() - started
-            self.finished.append(Finished(part, seconds, run))
-            record_duration(f"part {part.name}", seconds)
-            print(
-                f"ok  {part.title}  {f'{run.tests} tests, ' if run.tests else ''}{format_duration(seconds)}", flush=True
-            )
+            finished = Finished(part, time.monotonic() - started, run, passed)
+            self.finished.append(finished)
+            self.on_end(finished)
+            if passed:
+                record_duration(f"part {part.name}", finished.seconds)
+                count = f"{run.tests} tests, " if run.tests else ""
+                print(f"ok  {part.title}  {count}{format_duration(finished.seconds)}", flush=True)
+            elif not self.continues:
+                return
 
     def _report_failure(self, part: Part, run: Run, error: Exception, seconds: float) -> None:
         lines = [f"FAILED  {part.title}  {format_duration(seconds)}: {error}", f"--- last lines of {run.log}"]
         lines += read_tail(run.log, TAIL_LINES) if run.log.exists() else []
-        advice = error.advice if isinstance(error, PartFailedError) and error.advice else f"make test ONLY={part.name}"
+        advice = error.advice if isinstance(error, PartFailedError) else ""
+        advice = advice or f"make {part.target} ONLY={part.name}"
         print("\n".join([*lines, "---", f"next: {advice}"]), file=sys.stderr, flush=True)
         self.failed.set()
-        self._stop(but=part.name)
+        if not self.continues:
+            self._stop(but=part.name)
 
     def _stop(self, *, but: str = "") -> None:
         self.stopping.set()

@@ -15,7 +15,7 @@ from cluster import Cluster
 from installation import CLAIM
 from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, await_job, get_step, is_true
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 NAMED_TIMEOUT_S = 300.0
 """`make chaos` measures the time. Here the machine may be busy."""

@@ -45,6 +45,7 @@ def delete(cluster: Cluster, namespace: str, name: str) -> None:
     await_cleanup(cluster, namespace, name)
 
 
+@pytest.mark.long
 def test_a_missing_model_is_reported_and_the_job_is_not_restarted(cluster: Cluster, namespace: str) -> None:
     example = load_example("01-arithmetic-grpo.yaml")
     example["spec"]["model"] = {"path": "/models/none-such"}
@@ -118,6 +119,7 @@ for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
 """
 
 
+@pytest.mark.long
 def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluster: Cluster, namespace: str) -> None:
     job = build_learning_job("hangs", steps=2000, save_freq=2)
     job["spec"]["cluster"]["terminationGracePeriodSeconds"] = 30

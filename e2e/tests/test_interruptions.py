@@ -101,6 +101,7 @@ def priority(cluster: Cluster, namespace: str) -> Iterator[str]:
     cluster.set_extended_resource(node, SEAT, 0)
 
 
+@pytest.mark.long
 def test_preempted_job_waits_for_its_place_and_resumes_after_its_last_step(
     cluster: Cluster, namespace: str, priority: str
 ) -> None:

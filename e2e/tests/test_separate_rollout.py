@@ -21,7 +21,7 @@ from jobs import (
     run_on_volume,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 STEPS = 12
 TRAIN, ROLLOUT = 0, 1

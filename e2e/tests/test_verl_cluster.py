@@ -19,7 +19,7 @@ from rlt_trainer.data.preset_files import write_parquet
 from separate_environment import install
 from verl_cpu_job import SCORING, VARIABLES, build_manifest, write_model
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 TOOLS = Path(__file__).parents[2] / "tools"
 GPU = "nvidia.com/gpu"

@@ -30,7 +30,7 @@ from separate_environment import install
 from verl_cpu_job import VARIABLES, build_manifest, write_model
 
 TOOLS = Path(__file__).parents[2] / "tools"
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def merge(python: Path, run: Run, step: int) -> Path:

@@ -57,7 +57,7 @@ def test_correct_page_has_no_problems(tmp_path: Path) -> None:
 [name]: https://example.com/page
 
 ```sh
-A=1 make unit    # a comment
+A=1 make lint    # a comment
 rlt exec NAME -- df --help
 kubectl get pods -o json | jq '.items[]
   | .metadata.name'
@@ -68,7 +68,7 @@ rlt get -o wide
 
 
 def test_line_of_a_problem_is_reported(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "# One\n\n```sh\nmake unit\nmake missing\n```\n")
+    page = page_of(tmp_path, "# One\n\n```sh\nmake lint\nmake missing\n```\n")
     assert [line for line, _ in check_page(page)] == [5]
 
 

@@ -15,6 +15,7 @@ SCRIPT = Path(__file__).parents[2] / "bench/train_step.py"
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_tiny_step_is_measured_with_torch_and_transformers_only(device: str) -> None:
     command = [sys.executable, "-X", "importtime", str(SCRIPT), "--config", "tiny", "--device", device, "--steps", "1"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

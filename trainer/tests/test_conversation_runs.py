@@ -13,7 +13,7 @@ from in_process import train
 
 from rlt_api.training_config import TrainingConfig
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 MakeConfig = Callable[..., TrainingConfig]
 ONE_STEP: dict[str, Any] = {

@@ -52,6 +52,7 @@ def build_mortal(deaths: Path, limit: int) -> type[RolloutWorker]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(
     ("mode", "deaths"),
@@ -82,6 +83,7 @@ def test_a_run_whose_engines_are_killed_has_all_steps(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_run_whose_engine_dies_again_and_again_ends(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -94,6 +96,7 @@ def test_a_run_whose_engine_dies_again_and_again_ends(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_train_workers_release_memory_before_each_start_of_a_colocated_engine(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -148,6 +151,7 @@ def build_killer(process: str) -> type[RolloutWorker]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_run_whose_vllm_loses_a_process_has_all_steps(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -190,6 +194,7 @@ class EndingProcess(in_process.LocalProcess):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_engines_that_end_before_their_first_weight_sync_are_started_again(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:

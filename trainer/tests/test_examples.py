@@ -34,6 +34,7 @@ def shorten(name: str, folder: Path, *, warmup_steps: int = 0, **training: int) 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_critic_learns_the_values_of_ppo(tmp_path: Path) -> None:
     validation, first, second = train(shorten("04-ppo-critic.yaml", tmp_path, totalSteps=2))
     assert "val/reward/mean" in validation
@@ -44,6 +45,7 @@ def test_the_critic_learns_the_values_of_ppo(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_second_stage_continues_after_the_last_step_of_the_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -66,6 +68,7 @@ def test_the_second_stage_continues_after_the_last_step_of_the_first(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_example_of_dpo_prefers_the_chosen_responses(tmp_path: Path) -> None:
     """A shorter word is preferred. The accuracy on other words increases from 0 to 1."""
     words = ["".join(letters) for letters in product("abcdefgh", repeat=2)]
@@ -86,6 +89,7 @@ def test_the_example_of_dpo_prefers_the_chosen_responses(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_user_defined_reward_teaches_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reward increases from 0.002 to 0.11."""
     (tmp_path / "digits").symlink_to(EXAMPLES / "rewards")

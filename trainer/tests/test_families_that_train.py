@@ -19,6 +19,7 @@ def test_the_page_has_the_results_of_the_runs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "column"),
     [

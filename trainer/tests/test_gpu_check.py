@@ -100,6 +100,7 @@ def test_a_gpu_that_is_too_small_or_too_old_is_named() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_rehearsal_runs_the_checks_on_cpus(tmp_path: Path) -> None:
     """vLLM is that for CPUs. The checks of speed and single tests are left out: they take the longest."""
     names = ("versions", "memory", "engine", "loop", "experts", "options", "saving")

@@ -107,6 +107,7 @@ def test_bandit_from_random_weights(make_config: MakeConfig, algorithm: str) -> 
     assert final_mean(means) > BANDIT_BAR
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("task", "algorithm", "bar"),
     [(BANDIT, "grpo", BANDIT_BAR), (DIGITS_ASYNC, "ppo", DIGITS_BAR), (SUMS_ASYNC, "grpo", SUMS_BAR)],
@@ -119,6 +120,7 @@ def test_each_task_one_step_off(make_config: MakeConfig, task: dict[str, Any], a
     assert final_mean(means) > bar
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_digits_with_a_dense_reward_after_a_short_warmup(make_config: MakeConfig, algorithm: str) -> None:
     """The score rises from below to above that of the best constant answer."""
@@ -127,6 +129,7 @@ def test_digits_with_a_dense_reward_after_a_short_warmup(make_config: MakeConfig
     assert final_mean(means) > DIGITS_BAR
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_sums_with_a_sparse_reward_after_a_supervised_warmup(make_config: MakeConfig, algorithm: str) -> None:
     means = scores(make_config(**SUMS, algorithm=ALGORITHMS[algorithm]))
@@ -134,6 +137,7 @@ def test_sums_with_a_sparse_reward_after_a_supervised_warmup(make_config: MakeCo
     assert final_mean(means) > SUMS_BAR
 
 
+@pytest.mark.long
 def test_conversations_with_the_calculator_after_a_short_warmup(make_config: MakeConfig) -> None:
     """examples/06-calculator-tool.yaml with fewer steps: the score rises from 0.36 to 0.60."""
     example = yaml.safe_load((Path(__file__).parents[2] / "examples/06-calculator-tool.yaml").read_text())["spec"]

@@ -64,6 +64,7 @@ def test_a_family_equals_transformers(model_type: str, cpu_mesh: DeviceMesh) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_page_is_up_to_date(cpu_mesh: DeviceMesh) -> None:
     supports = measure_all(cpu_mesh)
     assert PAGE.read_text() == build_page(supports), "run .venv/bin/python trainer/oracles/model_families.py"

@@ -39,6 +39,7 @@ def draw_lengths() -> Iterator[tuple[int, ...]]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("gradient_checkpointing", [False, pytest.param(True, marks=pytest.mark.gpu)])
 def test_layers_are_compiled_once_for_all_counts_and_have_the_same_results(
     mesh: DeviceMesh, device: str, tiny_model: str, gradient_checkpointing: bool

@@ -81,6 +81,7 @@ def one_rank(model_type: str, files: str, exports: Path, rank: int, ranks: int) 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_losses_and_weights_are_the_same_with_and_without_parts(results: Results) -> None:
     expected = results.runs["one rank"]
     assert expected.steps["grad_norm"][0] > 1e-2
@@ -96,6 +97,7 @@ def test_losses_and_weights_are_the_same_with_and_without_parts(results: Results
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_engine_gets_the_names_of_the_files(results: Results) -> None:
     names = SafetensorsFiles(str(results.files)).names()
     assert sum(name.endswith(f"experts.{EXPERTS - 1}.down_proj.weight") for name in names) > 0
@@ -115,6 +117,7 @@ def assert_nearly_same(weights: dict[str, Any], expected: dict[str, Any]) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_transformers_loads_the_export(results: Results) -> None:
     for variant in [each for each in SPLIT if each in results.runs]:
         loaded = AutoModelForCausalLM.from_pretrained(results.exports / variant).state_dict()

@@ -42,6 +42,7 @@ def measure_peak(compute: LogProbs, tokens: int, device: str) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_peak_is_a_quarter_of_that_of_full_logits(device: str) -> None:
     """Bytes of tensors do not depend on the load of the machine."""
     tokens = 8192 if device == "cuda" else 1500

@@ -38,6 +38,7 @@ def test_the_prediction_and_the_trainer_have_the_same_chunks_and_buckets() -> No
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_prediction_is_within_15_percent_of_the_tensors(tmp_path: Path) -> None:
     (results,) = run_ranks(measure, [(tmp_path, SHAPES)])
     errors = {str(shape): predicted / real - 1 for shape, (predicted, real) in zip(SHAPES, results, strict=True)}
@@ -129,6 +130,7 @@ SYNCS: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_prediction_for_a_weight_sync_is_within_15_percent_of_the_tensors(tmp_path: Path) -> None:
     (results,) = run_ranks(measure_syncs, [(tmp_path, SYNCS)])
     errors = {str(sizes): predicted / real - 1 for sizes, (predicted, real) in zip(SYNCS, results, strict=True)}

@@ -23,6 +23,7 @@ def small_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_vllm_loads_the_model_and_generates_a_line(tiny_model: str) -> None:
     engine = Engine("vllm", tiny_model, 1, OPTIONS)
     answer = ask_engine(engine, "pod-a", FOLDER)
@@ -31,6 +32,7 @@ def test_vllm_loads_the_model_and_generates_a_line(tiny_model: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_architecture_that_vllm_does_not_have_is_named(tiny_model: str, tmp_path: Path) -> None:
     config = json.loads(Path(tiny_model, "config.json").read_text())
     for file in Path(tiny_model).iterdir():

@@ -33,7 +33,7 @@ PROBES = [Prompt(number, tuple(range(50, 58)), "", "", "", "") for number in ran
 
 
 @pytest.mark.parametrize("model_type", ["qwen2_5_vl", "qwen3_vl"])
-@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=[pytest.mark.slow, pytest.mark.long])])
 def test_responses_to_images_have_the_log_probs_of_the_policy(tmp_path: Path, engine: str, model_type: str) -> None:
     """Also after a step that changes the vision tower, whose features vLLM keeps for images that it has seen."""
     config = build_pair_config(

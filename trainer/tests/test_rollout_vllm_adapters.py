@@ -44,6 +44,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_sync_sends_the_adapters_alone(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
 
@@ -63,6 +64,7 @@ def test_a_sync_sends_the_adapters_alone(pair: Pair, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_engine_has_the_exact_weights_of_the_files_and_adapters_that_were_sent(pair: Pair) -> None:
     """Includes rsLoRA's scale, fused q, k and v, and ranks padded with zeros."""
     pair.rank.supervised_step(EXAMPLES, 12)
@@ -74,6 +76,7 @@ def test_the_engine_has_the_exact_weights_of_the_files_and_adapters_that_were_se
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_responses_have_the_log_probs_of_the_adapted_policy(pair: Pair) -> None:
     pair.rank.supervised_step(EXAMPLES, 12)
     pair.sync()
@@ -85,6 +88,7 @@ def test_responses_have_the_log_probs_of_the_adapted_policy(pair: Pair) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_one_changed_bit_of_one_adapter_is_detected(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     def send(weights: Weights, channel: WeightSender) -> None:
         held = {name: tensor.clone() for name, tensor in weights}

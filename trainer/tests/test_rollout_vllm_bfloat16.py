@@ -73,6 +73,7 @@ Weights = Iterable[tuple[str, Tensor]]
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_syncs_of_several_steps_are_not_stale(pair: Pair) -> None:
     for _ in range(5):
         pair.rank.supervised_step(EXAMPLES, 12)
@@ -81,6 +82,7 @@ def test_syncs_of_several_steps_are_not_stale(pair: Pair) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_engine_has_the_exact_weights_that_were_sent(pair: Pair) -> None:
     """Includes packed kernels, fused q, k and v, and tied embeddings."""
     pair.rank.supervised_step(EXAMPLES, 12)
@@ -103,6 +105,7 @@ def change_one(old: Weights, new: Weights) -> Weights:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_engine_generates_the_same_after_sleep(pair: Pair) -> None:
     """With freeCacheEngine on GPUs, the engine's memory is free during sleep."""
     prompts, seeds = [list(prompt.token_ids) for prompt in PROBES], [1, 2, 3, 4]
@@ -120,6 +123,7 @@ def test_an_engine_generates_the_same_after_sleep(pair: Pair) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("replaced", "where"),
     [(keep_old, r"model\.embed.*layers\.0.*more"), (change_one, r"model\.layers\.1\.mlp\.up_proj\.weight")],

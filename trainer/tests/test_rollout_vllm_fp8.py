@@ -66,6 +66,7 @@ def read_sums(pair: Pair) -> Sums:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_syncs_of_small_steps_are_not_stale(pair: Pair) -> None:
     """A step at this learning rate changes the sums of the weights sent, and few or no values in FP8."""
     for _ in range(3):
@@ -75,6 +76,7 @@ def test_syncs_of_small_steps_are_not_stale(pair: Pair) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_engine_was_loaded_with_the_exact_weights_that_were_sent(pair: Pair) -> None:
     pair.rank.supervised_step(EXAMPLES, 12)
     pair.sync()
@@ -82,6 +84,7 @@ def test_the_engine_was_loaded_with_the_exact_weights_that_were_sent(pair: Pair)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_responses_have_about_the_log_probs_of_the_policy(pair: Pair) -> None:
     pair.sync()
     prompts = [list(prompt.token_ids) for prompt in PROBES]
@@ -94,6 +97,7 @@ def test_responses_have_about_the_log_probs_of_the_policy(pair: Pair) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_other_weights_are_detected(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """One bit that FP8 does not have."""
 
@@ -120,6 +124,7 @@ def change_scale(worker: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("change", [change_value, change_scale])
 def test_a_changed_layer_is_detected(pair: Pair, change: Any) -> None:
     """The layer is not what the sync has quantized: as after a copy that failed."""
@@ -132,6 +137,7 @@ def test_a_changed_layer_is_detected(pair: Pair, change: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_linear_layer_is_compared(pair: Pair) -> None:
     pair.sync()
     call = pair.engine._call  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ SHAPE = {
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_kv_cache_that_is_too_small_is_named_and_its_remedy_starts_the_engine(
     tiny_model: str, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ def shared_memory(processes: Sequence[psutil.Process]) -> set[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_share_an_engine_with_the_weights_of_the_policy_and_end_with_it(tiny_model: str) -> None:
     """The engine runs in a process that is killed, as by the kernel's out-of-memory killer."""
     command = [sys.executable, __file__, tiny_model]

@@ -20,7 +20,7 @@ from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError
 from rlt_trainer.workers import train_worker
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 PROBES = [Prompt(i, tuple(range(50 + i, 60 + i)), "", "", "", "") for i in range(8)]
 EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)

@@ -17,7 +17,7 @@ from rlt_trainer.rollout.transformers_engine import TransformersEngine
 from rlt_trainer.rollout.weight_channel import receive_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 RATE = 0.01
 

@@ -128,6 +128,7 @@ def update(files: str, tokens: int | None, rank: int, ranks: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("vision_model", ["qwen3_vl"], indirect=True)
 def test_a_rank_without_images_takes_the_same_step(vision_model: str) -> None:
     """It runs the vision tower, too: otherwise the other rank waits for its collectives."""
@@ -155,6 +156,7 @@ def write_squares(folder: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("vision_model", ["qwen2_5_vl"], indirect=True)
 def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp_path: Path, vision_model: str) -> None:
     """The score is 0.3 above that of the best answer that does not depend on the picture. The export has all weights
