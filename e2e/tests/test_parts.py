@@ -278,7 +278,11 @@ def test_a_user_without_root_reads_which_tests_need_it(selection: str, needing: 
     assert outcome.stdout == ""
 
 
+OUTER = ("KUBECONFIG", "MAKEFLAGS", "MAKELEVEL")
+"""Variables of the environment that change what make does."""
+
+
 def run_make(*words: str, user: int | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the Makefile of the repository. KUBECONFIG and the flags of an outer make do not reach it."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("KUBECONFIG", "MAKEFLAGS")}
+    """Run the Makefile of the repository. The variables of an outer make do not reach it."""
+    environment = {name: value for name, value in os.environ.items() if name not in OUTER}
     return subprocess.run(["make", *words], capture_output=True, text=True, cwd=ROOT, env=environment, user=user)
