@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
 GPU_PYTHON ?= python3
-GPU_CHECK_PATH := bench:trainer:crds:trainer/tests:trainer/oracles
+GPU_CHECK_PATH := bench:trainer:api:pod:trainer/tests:trainer/oracles
 BUDGET ?= 480
 
 .PHONY: help demo check test test-long machine environment lint generate timings requirements cluster-up clean-cluster \

@@ -26,7 +26,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trainer"))  # if the trainer is not installed
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "crds"))  # for --lora
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "api"))  # for --lora
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "pod"))
 
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs

@@ -37,6 +37,7 @@ TEMPORARY = Path(tempfile.gettempdir()) / f"rlt-tests-{os.getuid()}"
 BIN = VENV / "bin"
 
 PACKAGES = (
+    "rlt_pod",
     "rlt_api",
     "rlt_core",
     "rlt_operator",
@@ -181,7 +182,7 @@ def note_stage(run: Run, line: str) -> None:
 FOLDERS = {
     "apiserver": ("operator", "charts", "e2e"),
     "cluster": ("e2e",),
-    "slow": ("trainer", "core", "cli", "e2e", "ui"),
+    "slow": ("trainer", "pod", "core", "cli", "e2e", "ui"),
     "hosts": ("e2e",),
 }
 """Marker -> the folders with its tests, so that a part does not import the others. conftest.py checks it."""

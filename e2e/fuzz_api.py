@@ -27,9 +27,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from rlt_api.crd import GROUP, PLURAL, RUNTIME_KIND, RUNTIME_PLURAL, VERSION
-from rlt_api.finding import Finding
-from rlt_api.validation import validate_manifest
+from rlt_api.findings.finding import Finding
+from rlt_api.schema.crd import GROUP, PLURAL, RUNTIME_KIND, RUNTIME_PLURAL, VERSION
+from rlt_api.validation.validate import validate_manifest
 
 ROOT = Path(__file__).parent.parent
 TEST = "operator/tests/apiserver/test_random_jobs.py"

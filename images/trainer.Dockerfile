@@ -31,9 +31,10 @@ COPY requirements/dev.txt requirements/
 RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } keep' requirements/dev.txt \
       > requirements/build.txt \
  && pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt
-COPY crds crds
+COPY pod pod
+COPY api api
 COPY trainer trainer
-RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels ./crds ./trainer
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels ./pod ./api ./trainer
 
 FROM debian AS cpu
 LABEL org.opencontainers.image.title="rlt-trainer (cpu)" \

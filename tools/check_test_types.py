@@ -17,9 +17,10 @@ FOLDERS = (
     "cli/tests",
     "client/tests",
     "core/tests",
-    "crds/tests",
+    "api/tests",
     "e2e/tests",
     "operator/tests",
+    "pod/tests",
     "tools/tests",
     "ui/tests",
 )

@@ -1,4 +1,4 @@
-"""Compare crds/rlt_api/mapping.toml with verl's config: `python tools/check_verl_mapping.py`.
+"""Compare api/rlt_api/frameworks/mapping.toml with verl's config: `python tools/check_verl_mapping.py`.
 
 verl's wheel and Hydra are installed into a separate environment in the cache folder, without torch and Ray.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.stages import exit_with_message
-from rlt_api.mapping import Setting, find, load_mapping
+from rlt_api.frameworks.mapping import Setting, find, load_mapping
 from separate_environment import install
 
 
@@ -51,7 +51,7 @@ def main() -> None:
     found = list(find_differences(read_verl_defaults(), mapped.verl))
     if found:
         sys.exit("\n".join(found))
-    print(f"crds/rlt_api/mapping.toml matches verl {mapped.verl_version}")
+    print(f"api/rlt_api/frameworks/mapping.toml matches verl {mapped.verl_version}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 HERE = ROOT / "requirements"
 
-DISTRIBUTIONS = ("rlt-api", "rlt-core", "rlt-operator", "rlt-client", "rlt-ui", "rlt-cli", "rlt-trainer")
+DISTRIBUTIONS = ("rlt-pod", "rlt-api", "rlt-core", "rlt-operator", "rlt-client", "rlt-ui", "rlt-cli", "rlt-trainer")
 
 OPTIONS = [
     *("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"),

@@ -13,15 +13,15 @@ from examples_page import build_examples_page
 from monitoring.alert_files import build_rules, build_runbooks
 from monitoring.dashboards import build_dashboard_files
 from monitoring.metrics_page import build_metrics_page
-from rlt_api.crd import build_job_crd, build_runtime_crd
-from rlt_api.editor_schema import build_editor_schema
-from rlt_api.mapping import build_mapping_page
+from rlt_api.frameworks.mapping import build_mapping_page
 from rlt_api.model import ApiModel
-from rlt_api.reference import build_api_reference
-from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.schema import build_schema
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.schema.crd import build_job_crd, build_runtime_crd
+from rlt_api.schema.editor_schema import build_editor_schema
+from rlt_api.schema.model_schema import build_schema
+from rlt_api.schema.reference import build_api_reference
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.runtime import RLRuntimeSpec
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_cli.reference import build_cli_reference
 from rlt_core.fabric.profiles_page import build_profiles_page
 from rlt_core.knowledge.page import build_troubleshooting_pages
@@ -29,7 +29,7 @@ from rlt_core.knowledge.page import build_troubleshooting_pages
 ROOT = Path(__file__).parent.parent
 TROUBLESHOOTING = ROOT / "docs/troubleshooting"
 """A folder of generated pages alone: a page of a former topic is removed."""
-HEADER = "# Generated from crds/rlt_api by `make generate`. Do not edit.\n"
+HEADER = "# Generated from api/rlt_api by `make generate`. Do not edit.\n"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -69,7 +69,7 @@ def build_files() -> dict[Path, str]:
 
 def build_schema_files() -> dict[Path, str]:
     """Build the schemas that rlt_api reads. They are written first, because the other files depend on them."""
-    folder = ROOT / "crds/rlt_api/generated"
+    folder = ROOT / "api/rlt_api/generated"
     models: tuple[type[ApiModel], ...] = (RLTrainingJobSpec, RLTrainingJobStatus, RLRuntimeSpec)
     return {folder / f"{model.__name__}.json": json.dumps(build_schema(model)) + "\n" for model in models}
 

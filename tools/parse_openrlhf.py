@@ -2,7 +2,7 @@
 
 train_ppo_ray.py builds its parser in the block `if __name__ == "__main__"`. The statements of this block up to
 `parser.parse_args()` run here. Standard input: a JSON list of lists of options. Standard output: for each, the values
-by name, or {"error": MESSAGE}. With --table: the text of crds/rlt_api/frameworks/openrlhf_options.toml.
+by name, or {"error": MESSAGE}. With --table: the text of api/rlt_api/frameworks/openrlhf/options.toml.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write the table of ROLL's settings: crds/rlt_api/frameworks/roll_keys.toml, from a checkout of ROLL.
+"""Write the table of ROLL's settings: api/rlt_api/frameworks/roll/keys.toml, from a checkout of ROLL.
 
     .venv/bin/python tools/roll_keys.py PATH_OF_THE_REPOSITORY TAG
 
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-TABLE = Path(__file__).parents[1] / "crds/rlt_api/frameworks/roll_keys.toml"
+TABLE = Path(__file__).parents[1] / "api/rlt_api/frameworks/roll/keys.toml"
 FILES = (
     "roll/pipeline/rlvr/rlvr_config.py",
     "roll/configs/base_config.py",

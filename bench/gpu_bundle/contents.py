@@ -48,7 +48,7 @@ LEFT_OUT_OF_VLLM = (
 )
 """Optional kernels: FlashAttention 2 (Hopper uses 3), DeepGEMM, FlashMLA and others. Patterns of paths."""
 SOURCES = (
-    *("crds/rlt_api", "trainer/rlt_trainer", "trainer/tests", "trainer/oracles"),
+    *("api/rlt_api", "pod/rlt_pod", "trainer/rlt_trainer", "trainer/tests", "trainer/oracles"),
     *("bench/train_step.py", "bench/peak_bytes.py", "bench/gpu_check"),
 )
 """Files and folders of this repository."""

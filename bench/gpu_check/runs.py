@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.workers.train_worker import TrainWorker
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from aiohttp import web
 
-from rlt_api.driver_report import METRICS_PORT, PROGRESS_PREFIX
-from rlt_api.status import ProgressMetrics
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.job_status import ProgressMetrics
 from rlt_core.names import DASHBOARD_PORT
+from rlt_pod.report.driver_report import METRICS_PORT, PROGRESS_PREFIX
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 
 MODEL = {"seed": 1, "hiddenSize": 128, "intermediateSize": 512, "numHiddenLayers": 4, "numAttentionHeads": 4}
 LOOPBACK = "127.0.0.1"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 
 
 def run_local(config: TrainingConfig) -> list[dict[str, float]]:

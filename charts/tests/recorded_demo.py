@@ -15,8 +15,8 @@ from prometheus_client.core import Metric
 
 from panels import Period
 from prometheus import promtool
-from rlt_api.status import Phase, Progress, ProgressMetrics, RLTrainingJobStatus
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.job_status import Phase, Progress, ProgressMetrics, RLTrainingJobStatus
 from rlt_operator import metrics
 from rlt_trainer.telemetry.exposition import Snapshot, build_families
 

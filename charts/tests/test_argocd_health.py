@@ -17,7 +17,7 @@ from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped]
 
 from cluster import Cluster
 from cluster.programs import obtain_built
-from rlt_api.status import Phase
+from rlt_api.status.job_status import Phase
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import plan
 

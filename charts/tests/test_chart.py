@@ -339,10 +339,10 @@ def test_the_rule_has_the_alerts_with_links_to_the_page_of_runbooks(render: Rend
 
 
 def test_the_monitors_select_the_labels_of_operator_and_heads(render: Render) -> None:
-    from rlt_api.driver_report import METRICS_PORT
     from rlt_core.children.attachment import DECLARED_PORTS
     from rlt_core.children.pod_template import HEAD_PORTS
     from rlt_core.names import JOB_LABEL, RAY_METRICS_PORT
+    from rlt_pod.report.driver_report import METRICS_PORT
 
     manifests = render("metrics.podMonitor.enabled=true", "metrics.serviceMonitor.enabled=true")
     trainers, ray = (monitor["spec"] for monitor in of_kind(manifests, "PodMonitor"))

@@ -20,8 +20,8 @@ from rlt.connection import Connection, prepare_output
 from rlt.errors import NotFoundError, RltError
 from rlt.kept_files import has_kept_files, read_archive
 from rlt.yaml_text import to_yaml
-from rlt_api.masking import mask_text
-from rlt_api.plain_secrets import find_secrets
+from rlt_api.findings.masking import mask_text
+from rlt_api.spec.plain_secrets import find_secrets
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError

@@ -8,15 +8,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rlt_api import mapping
-from rlt_api.crd import KIND, RUNTIME_KIND
-from rlt_api.mapping import Setting
+from rlt_api.frameworks import mapping
+from rlt_api.frameworks.mapping import Setting
 from rlt_api.model import ApiModel
-from rlt_api.rules import RULES, TRAINER_RULES
-from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.schema import Schema, load_schema
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.schema.crd import KIND, RUNTIME_KIND
+from rlt_api.schema.model_schema import Schema, load_schema
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.runtime import RLRuntimeSpec
+from rlt_api.status.job_status import RLTrainingJobStatus
+from rlt_api.validation.rules import RULES, TRAINER_RULES
 
 MODELS: dict[str, type[ApiModel]] = {KIND: RLTrainingJobSpec, RUNTIME_KIND: RLRuntimeSpec}
 SPEC, STATUS = "spec", "status"

@@ -11,8 +11,8 @@ import click
 
 from rlt.program import program_name
 from rlt.validation import ValidatedFiles, drop_server_fields, validate_files
-from rlt_api.crd import KIND
-from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy
+from rlt_api.schema.crd import KIND
+from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy
 from rlt_cli.failure import Failure
 from rlt_cli.output import print_message
 

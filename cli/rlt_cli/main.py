@@ -11,7 +11,7 @@ import click
 
 from rlt.errors import RltError
 from rlt.program import program_name
-from rlt_api.spelling import find_nearest_word
+from rlt_api.findings.spelling import find_nearest_word
 from rlt_cli.failure import Failure
 
 COMMANDS = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlt.kube_context import KubeContext
-from rlt.runs import Run, load_run, read_run
+from rlt.runs.run import Run, load_run, read_run
 from rlt_cli.connection import connect, run
 from rlt_cli.output import print_message
 

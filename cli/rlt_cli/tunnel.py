@@ -13,8 +13,8 @@ import inspect
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from rlt_cli import pod_relay
 from rlt_cli.output import print_message
+from rlt_pod import relay as pod_relay
 
 HOST = "127.0.0.1"
 BLOCK = 64 * 1024

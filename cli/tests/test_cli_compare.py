@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from rlt.report.comparison import compare_configurations
 from rlt.report.summary import compute_throughput, compute_time_shares, find_step_reaching
-from rlt_cli.comparison_page import choose_labels, format_comparison
 from rlt_cli.main import cli
+from rlt_cli.pages.comparison import choose_labels, format_comparison
 
 
 def write_run(path: Path, *, slope: float, learning_rate: float, steps: int = 30) -> str:
@@ -98,7 +98,7 @@ def test_json_has_the_same_values(runs: list[str]) -> None:
 
 def test_the_page_fits_a_narrow_terminal(runs: list[str]) -> None:
     from rlt.report.comparison import compare_runs
-    from rlt.runs import read_run
+    from rlt.runs.run import read_run
 
     comparison = compare_runs([read_run(Path(each)) for each in runs])
     assert max(map(len, format_comparison(comparison, ["slow", "fast"], 60).splitlines())) <= 60

@@ -14,7 +14,7 @@ import pytest
 from rlt_cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"crds": "rlt_api", "core": "rlt_core", "client": "rlt", "ui": "rlt_ui", "cli": "rlt_cli"}
+PACKAGES = {"pod": "rlt_pod", "api": "rlt_api", "core": "rlt_core", "client": "rlt", "ui": "rlt_ui", "cli": "rlt_cli"}
 """Directory -> package of each distribution that `pip install rlt-cli[ui]` installs from this repository."""
 DISTRIBUTIONS = {"rlt": "rlt-client", "yaml": "pyyaml", "pydantic_core": "pydantic"}
 """Module -> distribution, where the names differ in more than an underscore."""

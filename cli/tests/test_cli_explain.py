@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rlt_api.schema import walk_leaves
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.schema.model_schema import walk_leaves
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_cli.commands.explain import format_page
 from rlt_cli.field_guide import complete_path, find_field
 from rlt_cli.main import cli

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.schema import walk_leaves
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.schema.model_schema import walk_leaves
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.runtime import RLRuntimeSpec
 from rlt_cli.gallery import find_example, load_examples, parse_example
 from rlt_cli.main import cli
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from rlt_api.crd import PRINTER_COLUMNS
-from rlt_cli.job_table import format_job_table
+from rlt_api.schema.crd import PRINTER_COLUMNS
+from rlt_cli.pages.job_table import format_job_table
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 METADATA = {"namespace": "demo", "name": "sum", "creationTimestamp": "2026-01-02T03:01:05Z"}

@@ -18,10 +18,10 @@ import observed as o
 import pytest
 from click.testing import CliRunner
 
-from rlt import attempt_reader
 from rlt.kept_files import build_reader_pod, has_kept_files
 from rlt_cli.main import cli
 from rlt_core.job import parse_job
+from rlt_pod import read_attempts as attempt_reader
 
 CLAIMED: dict[str, Any] = {**o.SPEC, "storage": {"claimName": "runs", "mountPath": "/data"}}
 

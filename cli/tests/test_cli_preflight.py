@@ -9,8 +9,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rlt_api.crd import MAX_NAME_LENGTH
-from rlt_api.validation import validate_manifest
+from rlt_api.schema.crd import MAX_NAME_LENGTH
+from rlt_api.validation.validate import validate_manifest
 from rlt_cli.commands.preflight import build_preflight_job
 from rlt_cli.main import cli
 

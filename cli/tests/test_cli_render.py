@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from rlt.offline_job import DEFAULT_ACCESS, PLACEHOLDER_UID, build_offline_job, detect_network, place_earlier_checkpoint
 from rlt.validation import validate_files
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_cli.main import cli
 from rlt_operator.lifecycle.admission import cluster_missing
 from rlt_operator.observation import Observed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rlt_api.crd import build_job_crd
+from rlt_api.schema.crd import build_job_crd
 from rlt_cli.commands.version import hash_schemas
 from rlt_cli.main import cli
 

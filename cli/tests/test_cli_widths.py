@@ -22,7 +22,7 @@ from typing import Any
 import click
 import pytest
 
-from rlt_cli.job_page import format_page, format_watch_page
+from rlt_cli.pages.job import format_page, format_watch_page
 from rlt_cli.table import format_table
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

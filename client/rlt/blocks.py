@@ -47,7 +47,7 @@ from rlt_api.blocks.rollout import McpServer, MultiTurn, Rollout, Staleness, Too
 from rlt_api.blocks.scheduling import Scheduling, Topology
 from rlt_api.blocks.storage import ModelCache, Storage
 from rlt_api.blocks.training import Fsdp, LearningRateSchedule, Reference, Training, Validation, Warmup
-from rlt_api.spec import RLTrainingJobSpec, RuntimeReference
+from rlt_api.spec.job_spec import RLTrainingJobSpec, RuntimeReference
 
 __all__ = [
     "Accelerator",

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlt_api.finding import Finding, printable
-from rlt_api.known_programs import find_program
-from rlt_core.preflight.chat_template import TemplateProblem, find_problem, read_template
+from rlt_api.findings.finding import Finding, printable
+from rlt_api.frameworks.known_programs import find_program
+from rlt_pod.preflight.facts.chat_template import TemplateProblem, find_problem, read_template
 
 FIELD = "spec.data.chatTemplate"
 VERL_KEY = "actor_rollout_ref.model.custom_chat_template"

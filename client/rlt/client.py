@@ -66,7 +66,7 @@ class Client:
         fields that other field managers changed. Returns the stored job. Raises InvalidJobError and FieldConflictError.
         """
         from rlt.validation import drop_server_fields
-        from rlt_api.runtime_policy import RuntimePolicy
+        from rlt_api.spec.runtime_policy import RuntimePolicy
 
         job.check(RuntimePolicy(unknown=True))
 
@@ -139,14 +139,14 @@ class Client:
     ) -> pandas.DataFrame | polars.DataFrame:
         """The metrics of each step after `since`, of a running job. Raises UnavailableError and MissingExtraError."""
         from rlt.frames import build_frame
-        from rlt.records import get_history
+        from rlt.runs.records import get_history
 
         history = self._call(job, lambda connection: get_history(connection, _name(job), since))
         return build_frame(history, library)
 
     def rollouts(self, job: Job | str, step: int | None = None) -> Sequence[dict[str, Any]]:
         """Prompts, responses and rewards of a step of a running job, by default of the latest."""
-        from rlt.records import get_rollouts
+        from rlt.runs.records import get_rollouts
 
         return self._call(job, lambda connection: get_rollouts(connection, _name(job), step))
 
@@ -195,7 +195,7 @@ class Client:
     def _read_steps(self, job: Job | str, since: int) -> dict[int, dict[str, float | None]]:
         """The metrics of the steps after `since`. Empty without a running program that serves them."""
         from rlt.errors import UnavailableError
-        from rlt.records import get_history
+        from rlt.runs.records import get_history
 
         try:
             found = self._call(job, lambda connection: get_history(connection, _name(job), since))

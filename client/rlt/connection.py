@@ -14,15 +14,15 @@ from pathlib import Path
 from rlt.errors import ClusterError, FieldConflictError, InvalidJobError, NotFoundError, UnavailableError
 from rlt.kube_context import KubeContext
 from rlt.program import program_name
-from rlt_api.crd import KIND
-from rlt_api.driver_server import TOKEN_HEADER
-from rlt_api.masking import mask_json
+from rlt_api.findings.masking import mask_json
+from rlt_api.schema.crd import KIND
 from rlt_core.children.ray_token import find_ray_token_name, parse_ray_token
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, NoConnectionError, connect_as_user, in_cluster
 from rlt_core.names import JOB_LABEL
 from rlt_core.ray_http import UnreachableError, send_through_api_server
+from rlt_pod.report.driver_server import TOKEN_HEADER
 
 FIELD_MANAGER = "rlt"
 """Field manager of `rlt submit`."""

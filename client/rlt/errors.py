@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlt_api.finding import Finding
+    from rlt_api.findings.finding import Finding
 
 
 class RltError(Exception):

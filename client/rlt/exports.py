@@ -7,7 +7,7 @@ from rlt.errors import UnavailableError
 from rlt.job_state import is_true
 from rlt.kube_context import KubeContext
 from rlt_api.frameworks.export import build_checkpoint_export
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.export_job import build_export_job
 from rlt_core.children.program import build_run

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rlt import blocks
     from rlt.frames import Library
     from rlt.validation import ValidatedFiles
-    from rlt_api.finding import Finding
-    from rlt_api.runtime_policy import RuntimePolicy
-    from rlt_api.status import RLTrainingJobStatus
+    from rlt_api.findings.finding import Finding
+    from rlt_api.spec.runtime_policy import RuntimePolicy
+    from rlt_api.status.job_status import RLTrainingJobStatus
 
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON."""
@@ -64,7 +64,7 @@ class Job:
         **blocks: Unpack[Blocks],
     ) -> None:
         """Build a job. The manifest contains the given fields alone. Raises TypeError for an unknown field."""
-        from rlt_api.crd import GROUP, KIND, VERSION
+        from rlt_api.schema.crd import GROUP, KIND, VERSION
 
         given = {"namespace": namespace, "labels": labels, "annotations": annotations}
         metadata = {"name": name, **{key: value for key, value in given.items() if value}}
@@ -96,7 +96,7 @@ class Job:
         from rlt.errors import InvalidJobError
         from rlt.manifest_files import parse_documents
         from rlt.program import program_name
-        from rlt_api.crd import KIND, RUNTIME_KIND
+        from rlt_api.schema.crd import KIND, RUNTIME_KIND
 
         documents = list(parse_documents(source, text.encode()))
         advice = f"{program_name()} validate {source}"
@@ -130,7 +130,7 @@ class Job:
     @property
     def spec(self) -> blocks.RLTrainingJobSpec:
         """The spec with the defaults of rlt and without those of a runtime. Raises InvalidJobError."""
-        from rlt_api.validation import validate_job
+        from rlt_api.validation.validate import validate_job
 
         found = validate_job(self.name, self._manifest["spec"])
         if found.spec is None:
@@ -212,7 +212,7 @@ class Job:
         from rlt.live_view import is_notebook
         from rlt.local_process import prepare_local_run, run_process
         from rlt.local_view import LocalView
-        from rlt.run_directory import read_steps
+        from rlt.runs.directory import read_steps
 
         run = prepare_local_run(self._manifest, self._check_with_runtime(), Path(directory))
         earlier = read_steps(run.run_directory, [])
@@ -248,7 +248,7 @@ class Job:
     def _validated(self, policy: RuntimePolicy | None = None) -> ValidatedFiles:
         from rlt.manifest_files import Document
         from rlt.validation import validate_documents
-        from rlt_api.runtime_policy import ANY_RUNTIME
+        from rlt_api.spec.runtime_policy import ANY_RUNTIME
 
         documents = [Document(self.name, 1, each, {}) for each in (self._manifest, *self.runtimes)]
         return validate_documents(documents, policy or ANY_RUNTIME)
@@ -271,8 +271,8 @@ class LocalResult:
         """The metrics of each step. Raises UnavailableError if the program records none, and MissingExtraError."""
         from rlt.errors import UnavailableError
         from rlt.frames import build_frame
-        from rlt.run_directory import read_steps
-        from rlt_api.step_history import METRICS_FILE
+        from rlt.runs.directory import read_steps
+        from rlt_pod.report.step_history import METRICS_FILE
 
         if not (self.run_directory / METRICS_FILE).exists():
             raise UnavailableError("The program has recorded no metrics.", next="print(result.output)")
@@ -288,8 +288,8 @@ def _invalid(name: str, findings: Sequence[Finding]) -> Exception:
 
 def _find_alias(key: str) -> str:
     """The name of a field in a manifest. Raises TypeError if it does not exist."""
-    from rlt_api.spec import RLTrainingJobSpec
-    from rlt_api.spelling import find_nearest_word
+    from rlt_api.findings.spelling import find_nearest_word
+    from rlt_api.spec.job_spec import RLTrainingJobSpec
 
     field = RLTrainingJobSpec.model_fields.get(key)
     if field is None:

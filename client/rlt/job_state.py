@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlt_api.status import Phase
+from rlt_api.status.job_status import Phase
 
 Job = Mapping[str, Any]
 """A job as the API server has it."""

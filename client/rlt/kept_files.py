@@ -13,15 +13,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from rlt import attempt_reader
 from rlt.connection import Connection
 from rlt.errors import UnavailableError
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.attempt_directory import build_attempt_directory
 from rlt_core.children.pod_template import build_security_context, build_storage_source, build_tolerations
 from rlt_core.job import Job, Manifest, parse_job
 from rlt_core.kubernetes import api_paths
+from rlt_pod import read_attempts as attempt_reader
 
 MAX_BYTES = 8 * 2**20
 """Maximum size of the output of a pod: the kubelet rotates logs at 10 MiB (containerLogMaxSize)."""

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from rlt.connection import Connection
 from rlt.errors import JobFailedError, UnavailableError, WaitTimeoutError
 from rlt.job_state import can_become_true, get_condition, is_true, summarize
-from rlt_api.conditions import Reason
+from rlt_api.status.conditions import Reason
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.names import CANCEL_ANNOTATION

@@ -16,7 +16,7 @@ from rlt.errors import UnavailableError
 from rlt.local_run import LocalRun, build_local_run
 from rlt.offline_job import build_offline_job, compute_content_id
 from rlt.validation import ValidatedFiles
-from rlt_api.training_config import dump_config
+from rlt_api.spec.training_config import dump_config
 from rlt_core.earlier_job import reject_earlier_job
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_FILE, TrainingConfig
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_FILE, TrainingConfig
 from rlt_core import names
 from rlt_core.children.config_map import build_training_config
 from rlt_core.entrypoint import build_run_command_arguments
@@ -70,5 +70,5 @@ def build_local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> Local
     path = re.compile(rf"(^|[=\[,\"]){re.escape(mount)}(?=[/,\]\"]|$)")
     words = build_run_command_arguments(job, spec, on_a_worker=False)
     arguments = ("--port", "0", *(path.sub(lambda found: found[1] + str(directory), word) for word in words))
-    program = (sys.executable, "-m", "rlt_core.command.run_command", *arguments)
+    program = (sys.executable, "-m", "rlt_pod.command.run_command", *arguments)
     return LocalRun(program, environment, run_directory, total, secret_variables=secret_variables, notes=notes)

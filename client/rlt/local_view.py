@@ -8,8 +8,8 @@ from typing import Any
 
 from rlt.live_view import LiveView, Steps, keep_steps
 from rlt.metric_text import Step
-from rlt_api.status import Phase
-from rlt_core.command.console import Progress, build_report, update
+from rlt_api.status.job_status import Phase
+from rlt_pod.command.console import Progress, build_report, update
 
 MIN_SECONDS = 1.0
 """Minimum time between two updates: a program can complete many steps in a second."""

@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from rlt_api.finding import Finding
-from rlt_api.normalize import MAX_DEPTH
+from rlt_api.findings.finding import Finding
+from rlt_api.schema.normalize import MAX_DEPTH
 
 STDIN = "-"
 MAX_VALUES = 1_000_000

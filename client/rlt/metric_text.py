@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from rlt_api.driver_report import METRICS
+from rlt_pod.report.driver_report import METRICS
 
 Step = Mapping[str, float | None]
 """A line of metrics.jsonl: `step` and the metrics. None is NaN or infinite, which JSON cannot represent."""

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlt_api.finding import Finding
-from rlt_api.model_families import validate_model_config
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.findings.finding import Finding
+from rlt_api.rules.model_families import validate_model_config
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 
 def validate_local_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:

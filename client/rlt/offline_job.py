@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from rlt.validation import ValidatedFiles, get_name
-from rlt_api.masking import mask_json
-from rlt_api.runtime import resolve
-from rlt_api.status import RuntimeSnapshot
+from rlt_api.findings.masking import mask_json
+from rlt_api.spec.runtime import resolve
+from rlt_api.status.job_status import RuntimeSnapshot
 from rlt_core import names
 from rlt_core.children.build import build_children
 from rlt_core.children.network_policy import NetworkAccess

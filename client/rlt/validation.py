@@ -10,16 +10,16 @@ from typing import Any
 from rlt.chat_template import validate_chat_template, warn_local_template
 from rlt.manifest_files import Document, read_documents
 from rlt.model_config import validate_local_model
-from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
-from rlt_api.finding import Finding
+from rlt_api.findings.finding import Finding
 from rlt_api.model import ApiModel
-from rlt_api.plain_secrets import warn_plain_secrets
 from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH
-from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.validation import validate_job, validate_manifest, validate_structure
-from rlt_api.warnings import find_warnings
+from rlt_api.schema.crd import GROUP, KIND, RUNTIME_KIND
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.plain_secrets import warn_plain_secrets
+from rlt_api.spec.runtime import RLRuntimeSpec
+from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy
+from rlt_api.validation.validate import validate_job, validate_manifest, validate_structure
+from rlt_api.validation.warnings import find_warnings
 from rlt_core.fabric.profiles import validate_profile_name
 
 USER_METADATA = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")

@@ -16,7 +16,7 @@ from rlt.blocks import Accelerator, Cluster, Data, Lora, Model, Resources, Rewar
 from rlt.errors import InvalidJobError, JobFailedError, RltError
 from rlt.job import Blocks
 from rlt_api.model import ApiModel
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_cli.main import cli
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from rlt.report.charts import draw_learning, draw_times
 from rlt.report.markdown import build_summary, escape
 from rlt.report.page import build_page
 from rlt.report.summary import Origin
-from rlt.runs import Run, read_run
+from rlt.runs.run import Run, read_run
 
 ORIGIN = Origin("1.2.3", "2026-01-02T03:04:05Z")
 HOSTILE = [

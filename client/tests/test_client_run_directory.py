@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 
-from rlt import attempt_reader, run_directory
 from rlt.errors import UnavailableError
-from rlt.run_directory import MAX_TEXT_LENGTH, iterate_json_lines, read_run_directory
-from rlt.runs import read_run
-from rlt_api.training_config import CONFIG_VERSION
+from rlt.runs import directory as run_directory
+from rlt.runs.directory import MAX_TEXT_LENGTH, iterate_json_lines, read_run_directory
+from rlt.runs.run import read_run
+from rlt_api.spec.training_config import CONFIG_VERSION
+from rlt_pod import read_attempts as attempt_reader
 
 CONFIG = {"version": 2, "job": "sum", "training": {"totalSteps": 4, "learningRate": 1e-6}}
 

@@ -13,10 +13,10 @@ from verl_jobs import RUN
 from rlt.convert.convert import convert
 from rlt.convert.draft import ConvertError
 from rlt.convert.roll import OF_THE_RUN, resolve_references
-from rlt_api.accelerator_defaults import add_accelerator_defaults
-from rlt_api.frameworks.roll import build_config
-from rlt_api.frameworks.roll_layout import parse_devices
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.frameworks.roll.settings import build_config
+from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_pod.command.roll_layout import parse_devices
 
 SOURCE = """
 exp_name: rlvr

@@ -16,7 +16,7 @@ from rlt import Job
 from rlt.manifest_files import parse_documents
 from rlt.offline_job import build_offline_job, detect_network
 from rlt.validation import validate_documents
-from rlt_api.network_status import NetworkStatus
+from rlt_api.status.network import NetworkStatus
 from rlt_core.fabric.nodes import parse_nodes
 
 FOLDER = Path(__file__).parents[2] / "examples"

@@ -19,11 +19,11 @@ from rlt.convert.verl_job import PLACES
 from rlt.manifest_files import Document
 from rlt.offline_job import build_offline_job, detect_network, render_children
 from rlt.validation import ValidatedFiles, validate_documents
-from rlt_api.frameworks.verl import build_arguments
-from rlt_api.known_programs import parse_value
-from rlt_api.mapping import find, load_mapping
-from rlt_api.resolved_spec import build_resolved_spec
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.frameworks.known_programs import parse_value
+from rlt_api.frameworks.mapping import find, load_mapping
+from rlt_api.frameworks.verl.settings import build_arguments
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.validation.resolved_spec import build_resolved_spec
 from rlt_core.children.program import build_command
 from rlt_core.fabric.nodes import parse_nodes
 from rlt_core.job import Job

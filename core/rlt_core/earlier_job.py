@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rlt_api.conditions import ConditionType
 from rlt_api.rules.storage import STEP_FOLDERS
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType
 from rlt_core import names
 from rlt_core.job import Job
 

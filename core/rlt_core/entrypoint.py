@@ -9,28 +9,27 @@ from collections.abc import Sequence
 from rlt_api.blocks.framework import Framework, PrepareStep
 from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.frameworks.export import build_export
-from rlt_api.known_programs import find_program
-from rlt_api.metric_rules import DEFAULTS
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
+from rlt_api.frameworks.known_programs import find_program
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_DIRECTORY
 from rlt_core import names
 from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory, step_log
 from rlt_core.children.config_map import DUMP_STACKS, PREFLIGHT, RUN_COMMAND
 from rlt_core.children.program import BUILDERS, build_command, build_run, find_working_directory
 from rlt_core.job import Job, get_attempt_number
+from rlt_pod.report.metric_rules import DEFAULTS
+
+PREFLIGHT_ENTRYPOINT = f"exec python3 {CONFIG_DIRECTORY}/{PREFLIGHT}"
+"""The entrypoint of the preflight checks."""
 
 
-def build_entrypoint(job: Job, spec: RLTrainingJobSpec, *, keep_log: bool = True, serve_records: bool = True) -> str:
-    """Build the entrypoint of the training: a shell command that runs one program.
-
-    `keep_log`: whether the pods have mounted a version of RUN_COMMAND that keeps the output in a file. `serve_records`:
-    whether it keeps the metrics of each step and serves the records of the run directory.
-    """
-    log = build_attempt_directory(job, spec) if keep_log else None
+def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
+    """Build the entrypoint of the training: a shell command that runs one program."""
+    log = build_attempt_directory(job, spec)
     options = ["--log", f"{log}/{PROGRAM_LOG}"] if log else []
     program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
     if spec.framework.type != "builtin":
-        return shlex.join([*program, *build_run_command_arguments(job, spec, serve_records=serve_records)])
+        return shlex.join([*program, *build_run_command_arguments(job, spec)])
     trainer = build_command(job, spec)
     return shlex.join([*program, "--no-progress", "--", *trainer] if log else ["exec", *trainer])
 
@@ -52,16 +51,6 @@ def build_step_entrypoint(job: Job, spec: RLTrainingJobSpec, step: PrepareStep) 
     return shlex.join([*program, "--no-progress", "--", *step.command])
 
 
-def build_preflight_entrypoint(*, mounted: bool = True) -> str:
-    """Build the entrypoint of the preflight checks. `mounted`: whether the pods have mounted PREFLIGHT.
-
-    The image of a cluster that an earlier operator created has a trainer with the checks.
-    """
-    if mounted:
-        return f"exec python3 {CONFIG_DIRECTORY}/{PREFLIGHT}"
-    return f"exec rlt-trainer preflight --config {CONFIG_DIRECTORY}/{CONFIG_FILE}"
-
-
 def build_stacks_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     """Build the entrypoint of the Ray job that writes the stacks of all processes."""
     return shlex.join(["exec", "python3", f"{CONFIG_DIRECTORY}/{DUMP_STACKS}", build_stacks_directory(job, spec)])
@@ -73,13 +62,8 @@ def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
     return f"{names.attempt_directory(run_directory, attempt=get_attempt_number(job.status))}/stacks"
 
 
-def build_run_command_arguments(
-    job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True, serve_records: bool = True
-) -> list[str]:
-    """Build the arguments of run_command.py. The command comes last. `on_a_worker`: where the model is exported.
-
-    Limits are omitted if they are the defaults: the program of an earlier version, which has no rules, runs as well.
-    """
+def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True) -> list[str]:
+    """Build the arguments of run_command.py. The command comes last. `on_a_worker`: where the model is exported."""
     framework, limits, command = spec.framework, build_limits(spec.observability.metric_rules), build_command(job, spec)
     options = ["--job", job.name, "--namespace", job.namespace]
     # ROLL does not print the number of steps.
@@ -88,10 +72,9 @@ def build_run_command_arguments(
         options += ["--total-steps", str(total)]
     if directory := find_working_directory(spec):
         options += ["--working-directory", directory]
-    if serve_records:
-        options += ["--run-directory", names.run_directory(job.name, uid=job.uid, spec=spec)]
-        if rollouts := find_folder(command, "trainer.rollout_data_dir"):
-            options += ["--verl-rollouts", rollouts]
+    options += ["--run-directory", names.run_directory(job.name, uid=job.uid, spec=spec)]
+    if rollouts := find_folder(command, "trainer.rollout_data_dir"):
+        options += ["--verl-rollouts", rollouts]
     if limits != DEFAULTS:
         options += ["--metric-rules", json.dumps(limits)]
     if directory := find_checkpoint_directory(job, spec):

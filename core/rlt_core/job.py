@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlt_api.finding import Finding
-from rlt_api.resolved_spec import build_resolved_spec, read_resolved_spec
+from rlt_api.findings.finding import Finding
 from rlt_api.rules.queues import QUEUE_LABELS
-from rlt_api.runtime import list_accelerators
-from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
-from rlt_api.spec import OPERATOR, RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
-from rlt_api.validation import get_queue_label, validate_job
+from rlt_api.spec.job_spec import OPERATOR, RLTrainingJobSpec
+from rlt_api.spec.runtime import list_accelerators
+from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
+from rlt_api.status.job_status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
+from rlt_api.validation.resolved_spec import build_resolved_spec, read_resolved_spec
+from rlt_api.validation.validate import get_queue_label, validate_job
 from rlt_core import names
 
 Manifest = dict[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlt_api.rules.queues import KUEUE_LABEL
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 FIELD_OWNER = "rlt-operator"
 """Field manager of all objects that the operator applies, and source of its events."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlt_api.conditions import Reason
-from rlt_api.masking import MASK, is_secret
-from rlt_api.network_status import NetworkAttachment, NetworkRejection, NetworkStatus, NetworkVariable
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.findings.masking import MASK, is_secret
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import Reason
+from rlt_api.status.network import NetworkAttachment, NetworkRejection, NetworkStatus, NetworkVariable
 from rlt_core.fabric import aliases
 from rlt_core.fabric.candidates import find_candidates
 from rlt_core.fabric.decision import FabricDecision, decide_fabric

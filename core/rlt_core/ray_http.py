@@ -14,12 +14,12 @@ from typing import Any
 
 import aiohttp
 
-from rlt_api.driver_server import TOKEN_HEADER
 from rlt_core import names
 from rlt_core.children.ray_token import parse_ray_token
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_pod.report.driver_server import TOKEN_HEADER
 
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=3)
 MAX_RESPONSE_BYTES = 64 * 1024

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pod_templates import ATTACKS, HARMLESS, for_container
 
 from rlt_api.rules.pod_templates import RESERVED_VOLUMES
-from rlt_api.status import RuntimeSnapshot
+from rlt_api.status.job_status import RuntimeSnapshot
 from rlt_core.children.overlay import merge_overlay
 from rlt_core.children.raycluster import build_ray_cluster
 

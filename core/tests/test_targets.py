@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 from rlt_core.job import Job, parse_job
-from rlt_core.targets import await_nodes
 from rlt_core.targets.compose import build_compose_file
 from rlt_core.targets.docker import build_docker_script
 from rlt_core.targets.dstack import build_fleet, build_task
@@ -25,6 +24,7 @@ from rlt_core.targets.left_out import find_left_out
 from rlt_core.targets.ray import build_ray_script
 from rlt_core.targets.slurm import SlurmOptions, build_slurm_script
 from rlt_core.targets.slurm_containers import RUNTIMES
+from rlt_pod import await_nodes
 from separate_environment import install
 
 GOLDEN = Path(__file__).parent / "golden/targets"

@@ -22,8 +22,8 @@
     with cert_manager(cluster): ...             # cluster.cert_manager: cert-manager, needs no nodes
     with fake_nodes(cluster, build_racks(8, nodes=8, gpus=8)): ...      # cluster.fake_nodes: 64 more nodes, by KWOK
 
-In pods whose image starts with ``localhost/rlt-trainer:``, this machine's Python environment (.venv, trainer/, crds/ of
-the repository) is mounted read-only at the same paths. `images.TRAINER` is loaded on every node.
+In pods whose image starts with ``localhost/rlt-trainer:``, this machine's Python environment (.venv, trainer/, api/
+and pod/) is mounted read-only at the same paths. `images.TRAINER` is loaded on every node.
 """
 
 from cluster.handle import Cluster

@@ -14,7 +14,7 @@ from cluster.stages import cache_folder
 
 REPOSITORY = Path(__file__).parents[2]
 
-MOUNTED = tuple(REPOSITORY / name for name in (".venv", "trainer", "crds"))
+MOUNTED = tuple(REPOSITORY / name for name in (".venv", "trainer", "api", "pod"))
 """Read-only in every container of a trainer image, at the machine's own paths: editable installs name them."""
 
 COMPILED = cache_folder() / "compiled"

@@ -30,7 +30,7 @@ from jobs import (
     read_job,
     run_rlt,
 )
-from rlt_api.driver_report import PROGRESS_PREFIX
+from rlt_pod.report.driver_report import PROGRESS_PREFIX
 
 pytestmark = pytest.mark.cluster
 

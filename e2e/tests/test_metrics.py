@@ -24,8 +24,8 @@ from monitoring.dashboards import DASHBOARDS
 from monitoring.grafana import Dashboard
 from monitoring.run_dashboard import RUN
 from prometheus import Prometheus, prometheus, promtool
-from rlt_api.driver_report import METRICS_PORT
 from rlt_core.names import CANCEL_ANNOTATION
+from rlt_pod.report.driver_report import METRICS_PORT
 
 pytestmark = pytest.mark.cluster
 

@@ -49,7 +49,7 @@ with suppress(JobFailedError):
 def execute(cell: str) -> list[dict[str, Any]]:
     """Run a cell in a kernel. Return its outputs."""
     python = install("notebook", on_top=True)
-    packages = os.pathsep.join(str(ROOT / name) for name in ("client", "core", "crds"))
+    packages = os.pathsep.join(str(ROOT / name) for name in ("client", "core", "api", "pod"))
     environment = {**os.environ, "PYTHONPATH": packages}
     done = subprocess.run([python, "-c", EXECUTE], input=cell, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

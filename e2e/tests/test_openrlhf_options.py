@@ -12,11 +12,11 @@ import pytest
 from openrlhf_jobs import TABLE, resolve
 from verl_jobs import RUN
 
-from rlt_api.frameworks.openrlhf import PROGRAM, build_arguments, list_options
+from rlt_api.frameworks.openrlhf.settings import PROGRAM, build_arguments, list_options
 from separate_environment import install
 
 SCRIPT = Path(__file__).parents[2] / "tools/parse_openrlhf.py"
-TABLE_FILE = Path(__file__).parents[2] / "crds/rlt_api/frameworks/openrlhf_options.toml"
+TABLE_FILE = Path(__file__).parents[2] / "api/rlt_api/frameworks/openrlhf/options.toml"
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,10 +13,10 @@ from roll_jobs import TABLE, resolve
 from verl_jobs import RUN
 
 import rlt_api
-from rlt_api.frameworks.roll import CONFIG_FILE, RESUME_VARIABLE, build_config, dump_config
+from rlt_api.frameworks.roll.settings import CONFIG_FILE, RESUME_VARIABLE, build_config, dump_config
 from rlt_core.children.preflight_roll import RESUME
-from rlt_core.command import run_roll
-from rlt_core.command.run_roll import build_config_options
+from rlt_pod.command import run_roll
+from rlt_pod.command.run_roll import build_config_options
 from separate_environment import install
 
 SCRIPT = Path(__file__).parents[2] / "tools/compose_roll.py"
@@ -50,7 +50,7 @@ def test_hydra_reads_the_values_of_each_job(tmp_path: Path) -> None:
 
 READ = """
 import json, sys
-from rlt_core.command.run_roll import read_config
+from rlt_pod.command.run_roll import read_config
 print(json.dumps(read_config(sys.argv[1], {"DEVICES": "16"})))
 """
 FILES = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import rlt_api
-from rlt_core.command import run_roll
+from rlt_pod.command import run_roll
 from separate_environment import install
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from check_verl_mapping import find_differences, read_verl_defaults
-from rlt_api.mapping import find, load_mapping
+from rlt_api.frameworks.mapping import find, load_mapping
 
 VERL = load_mapping().verl
 LEARNING_RATE = "actor_rollout_ref.actor.optim.lr"

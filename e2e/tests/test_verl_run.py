@@ -17,15 +17,15 @@ import pytest
 from safetensors.torch import load_file
 from verl_jobs import VERL
 
-from rlt_api.accelerator_defaults import add_accelerator_defaults
 from rlt_api.frameworks.export import build_export
 from rlt_api.frameworks.run import Run
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.step_history import METRICS_FILE, read_history
-from rlt_api.step_line import parse_step_line
+from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.entrypoint import build_run_command_arguments
 from rlt_core.job import parse_job
 from rlt_operator.diagnosis.progress import parse_last_report
+from rlt_pod.report.step_history import METRICS_FILE, read_history
+from rlt_pod.report.step_line import parse_step_line
 from separate_environment import install
 from verl_cpu_job import VARIABLES, build_manifest, write_model
 
@@ -69,7 +69,7 @@ def train(python: Path, manifest: dict[str, Any], folder: Path) -> str:
     paths = [str(TOOLS), str(folder), os.environ.get("PYTHONPATH", "")]
     variables = {"PATH": f"{python.parent}:{os.environ['PATH']}", "PYTHONPATH": os.pathsep.join(paths)}
     ended = subprocess.run(
-        [sys.executable, "-m", "rlt_core.command.run_command", "--port", "0", *arguments],
+        [sys.executable, "-m", "rlt_pod.command.run_command", "--port", "0", *arguments],
         env={**os.environ, **VARIABLES, **variables},
         cwd=folder,  # Hydra writes to the folder outputs
         stdout=subprocess.PIPE,

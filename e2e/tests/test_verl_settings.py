@@ -12,9 +12,9 @@ import pytest
 import yaml
 from verl_jobs import ONLY_0_9, RUN, TABLE, resolve
 
-from rlt_api.frameworks.hydra import format_override
-from rlt_api.frameworks.verl import PROGRAM, build_arguments, list_settings
-from rlt_api.validation import validate_job
+from rlt_api.frameworks.verl.overrides import format_override
+from rlt_api.frameworks.verl.settings import PROGRAM, build_arguments, list_settings
+from rlt_api.validation.validate import validate_job
 from separate_environment import install
 
 SCRIPT = Path(__file__).parents[2] / "tools/compose_verl.py"

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.webhook_port and bool(owns_certificate) == bool(options.webhook_certificates):
         command.error("--webhook-port: give --webhook-certificates, or --webhook-secret and --webhook-configuration")
     logs.configure()
-    from rlt_api.runtime_policy import RuntimePolicy
+    from rlt_api.spec.runtime_policy import RuntimePolicy
     from rlt_core.children.network_policy import NetworkAccess  # not needed by --help
     from rlt_core.kubernetes.client import ApiError
     from rlt_operator.leader_election import LeadershipLostError, LeaseLocation

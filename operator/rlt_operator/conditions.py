@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Literal
 
-from rlt_api.conditions import ConditionType, Reason, find_reason
-from rlt_api.metric_rules import DEFAULTS as METRIC_RULES
-from rlt_api.status import Condition, FailureFinding, RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType, Reason, find_reason
+from rlt_api.status.job_status import Condition, FailureFinding, RLTrainingJobStatus
 from rlt_core.knowledge.entries import load_entries
+from rlt_pod.report.metric_rules import DEFAULTS as METRIC_RULES
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from rlt_api.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION, build_job_crd, build_runtime_crd
+from rlt_api.schema.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION, build_job_crd, build_runtime_crd
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics

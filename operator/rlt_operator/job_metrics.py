@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.job import Job
 from rlt_operator.conditions import get_reason
 

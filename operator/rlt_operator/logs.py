@@ -7,7 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from rlt_api.masking import mask_text
+from rlt_api.findings.masking import mask_text
 
 FIELDS = ("job", "reason", "namespaces", "inCluster", "identity")
 """Fields of a record besides its message."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import aiohttp
 
-from rlt_api.runtime_policy import RuntimePolicy
+from rlt_api.spec.runtime_policy import RuntimePolicy
 from rlt_core import ray_http
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.kubernetes import api_paths, client

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlt_api.runtime_policy import RuntimePolicy, parse_runtime_policy
+from rlt_api.spec.runtime_policy import RuntimePolicy, parse_runtime_policy
 from rlt_core.job import Manifest
 
 

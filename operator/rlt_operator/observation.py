@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Literal
 
 from rlt_api.blocks.framework import PrepareStep
-from rlt_api.conditions import Reason
-from rlt_api.status import CurrentAttempt, StopRequest
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import CurrentAttempt, StopRequest
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.earlier_job import Missing

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core.job import Job
 from rlt_operator import metrics
 from rlt_operator.conditions import bound_reason, get_reason

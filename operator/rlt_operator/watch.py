@@ -15,7 +15,7 @@ from typing import Any
 
 import kopf
 
-from rlt_api.crd import GROUP, RUNTIME_PLURAL, VERSION
+from rlt_api.schema.crd import GROUP, RUNTIME_PLURAL, VERSION
 
 
 async def watch(wake_all: Callable[[], object], *, namespaces: Collection[str]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import observed as o
 
-from rlt_api.driver_report import PREFLIGHT_PREFIX
 from rlt_operator.observation import Ray
+from rlt_pod.report.driver_report import PREFLIGHT_PREFIX
 
 SPEC = {**o.SPEC, "preflight": {"level": "basic"}}
 ID = "sum-99999999-preflight"

@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from rlt_api.driver_report import PROGRESS_PREFIX
-from rlt_api.status import CurrentAttempt, RuntimeSnapshot
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.job_status import CurrentAttempt, RuntimeSnapshot
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, parse_job
 from rlt_core.network_status import build_network_status
 from rlt_operator.observation import Observed, Pod, Ray, RayCluster, RayJob, RayPreflight, RayStep
 from rlt_operator.reconcile.plan import plan
+from rlt_pod.report.driver_report import PROGRESS_PREFIX
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UID = "11111111-2222-3333-4444-555555555555"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlt_api.conditions import ConditionType
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_operator.conditions import find_condition
 from rlt_operator.reconcile.plan import Plan
 

@@ -9,7 +9,7 @@ from typing import cast
 
 import observed as o
 
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi

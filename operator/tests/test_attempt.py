@@ -15,9 +15,9 @@ import observed as o
 import pytest
 from planned import reason_of
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import CurrentAttempt, Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import CurrentAttempt, Phase
 from rlt_core.children.environment import get_stop_timeout
 from rlt_operator.conditions import is_true
 from rlt_operator.manifests import parse_pod

@@ -8,8 +8,8 @@ from datetime import timedelta
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.status import Attempt, Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.job_status import Attempt, Phase
 from rlt_operator.conditions import find_condition, format_time
 from rlt_operator.lifecycle.backoff import count_delay
 from rlt_operator.observation import Observed

@@ -8,10 +8,10 @@ from datetime import timedelta
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.finding import Finding
-from rlt_api.status import Phase, StopRequest
+from rlt_api.findings.finding import Finding
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase, StopRequest
 from rlt_core.job import parse_job
 from rlt_core.names import CANCEL_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true

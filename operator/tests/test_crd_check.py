@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from rlt_api.crd import build_job_crd, build_runtime_crd
+from rlt_api.schema.crd import build_job_crd, build_runtime_crd
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import crd_check, metrics

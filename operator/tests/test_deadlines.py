@@ -10,9 +10,9 @@ import observed as o
 import pytest
 
 from rlt_api.blocks.operations import Preflight
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.observation import Observed, Ray, RayJob, Rejection
 from rlt_operator.reconcile.plan import Plan, plan

@@ -12,9 +12,9 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, diagnose, truncate
 from rlt_operator.lifecycle.verdict import build_cluster_ready

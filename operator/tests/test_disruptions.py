@@ -9,9 +9,9 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.fabric.nodes import Node, Taint
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.diagnosis.disruption import NODE_TAINTS, find_disruption

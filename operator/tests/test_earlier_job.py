@@ -11,8 +11,8 @@ import pytest
 from reconcile_loop import CONFIG_MAP, KEY, PATH, RAY_CLUSTER, FakeApi, Loop
 from verl_jobs import VERL
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core.job import Manifest
 from rlt_operator.conditions import find_condition
 from rlt_operator.lifecycle.admission import JOB_INTERVAL_S

@@ -11,10 +11,10 @@ import observed as o
 import pytest
 from fabric.node_builders import GPUS, HCA, IB, TYPE, node, nvidia, pair
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason, find_reason
-from rlt_api.network_status import NetworkAttachment, NetworkStatus
-from rlt_api.status import RLTrainingJobStatus, RuntimeSnapshot
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason, find_reason
+from rlt_api.status.job_status import RLTrainingJobStatus, RuntimeSnapshot
+from rlt_api.status.network import NetworkAttachment, NetworkStatus
 from rlt_core.children.attachment import choose_host_ports
 from rlt_core.fabric import decision, rejections
 from rlt_core.fabric.nodes import Node, parse_nodes

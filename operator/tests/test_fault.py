@@ -8,7 +8,7 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.status import PreflightCheck
+from rlt_api.status.job_status import PreflightCheck
 from rlt_core.fabric.nodes import Node, Taint
 from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node
 from rlt_operator.manifests import parse_pod

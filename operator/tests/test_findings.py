@@ -9,8 +9,8 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.status import FailureFinding, RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.job_status import FailureFinding, RLTrainingJobStatus
 from rlt_core.fabric.nodes import parse_nodes
 from rlt_operator.conditions import find_condition
 from rlt_operator.diagnosis.findings import find_failures

@@ -8,9 +8,9 @@ from typing import Any
 
 import observed as o
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import plan

@@ -21,7 +21,7 @@ import observed as o
 import pytest
 
 from rlt_api.blocks.operations import FailurePolicy
-from rlt_api.conditions import ConditionType, Reason
+from rlt_api.status.conditions import ConditionType, Reason
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import Observed, Ray, Rejection
 from rlt_operator.reconcile.plan import plan

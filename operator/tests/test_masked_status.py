@@ -10,7 +10,7 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.status import RuntimeSnapshot
+from rlt_api.status.job_status import RuntimeSnapshot
 from rlt_core.job import parse_job
 from rlt_operator.logs import JsonLines
 from rlt_operator.observation import Observed, Rejection

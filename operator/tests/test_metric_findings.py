@@ -8,15 +8,15 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.metric_rules import DEFAULTS
-from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.knowledge.entries import load_entries
 from rlt_operator.conditions import METRIC_CODES, find_condition, list_current_events
 from rlt_operator.diagnosis.metric_findings import find_broken_rules
 from rlt_operator.observation import Observed, Ray, RayJob
 from rlt_operator.reconcile.plan import plan
+from rlt_pod.report.metric_rules import DEFAULTS
 
 EVIDENCE = "Since step 81, for 10 steps or more, actor/kl_loss is above 2: 2.5 at step 81"
 PAUSES: dict[str, Any] = {

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import observed as o
 import pytest
 
-from rlt_api.status import FailureFinding, Phase, Progress, ProgressMetrics, RLTrainingJobStatus
+from rlt_api.status.job_status import FailureFinding, Phase, Progress, ProgressMetrics, RLTrainingJobStatus
 from rlt_operator import metrics
 from rlt_operator.conditions import format_time
 from rlt_operator.job_metrics import ENDED_S

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlt_api.blocks.operations import FailurePolicy, Preflight
-from rlt_api.conditions import Reason
-from rlt_api.driver_report import PREFLIGHT_PREFIX
-from rlt_api.finding import Finding
-from rlt_core.dump_stacks import PREFIX
+from rlt_api.findings.finding import Finding
+from rlt_api.status.conditions import Reason
 from rlt_core.fabric.nodes import Node
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.observation import (
@@ -32,6 +30,8 @@ from rlt_operator.observation import (
     WarningEvent,
 )
 from rlt_operator.reconcile.plan import plan
+from rlt_pod.dump_stacks import PREFIX
+from rlt_pod.report.driver_report import PREFLIGHT_PREFIX
 
 ECC = "(Rank pid=1, ip=10.0.0.1) RuntimeError: CUDA error: uncorrectable ECC error encountered"
 WORDS = st.sampled_from(["", "0/2 nodes are available", "x" * 5000])

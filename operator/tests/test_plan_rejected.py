@@ -8,9 +8,9 @@ from datetime import timedelta
 import observed as o
 from planned import reason_of, status_of
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import is_true
 from rlt_operator.kuberay import KUBERAY_MINIMUM
 from rlt_operator.observation import KubeRayCondition, Observed, Rejection

@@ -7,9 +7,9 @@ from dataclasses import replace
 import observed as o
 from planned import reason_of, status_of
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import is_true
 from rlt_operator.reconcile.plan import plan
 

@@ -15,14 +15,14 @@ import pytest
 from checked import BAD, CHECKING, FAILED, GOOD, ID, PASSED, PODS, READY, SPEC, checks
 from planned import condition_of
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.driver_report import PREFLIGHT_PREFIX
-from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.preflight_results import parse_preflight
-from rlt_operator.observation import Config, Ray, RayJob, RayPreflight, Rejection
+from rlt_operator.observation import Ray, RayJob, RayPreflight, Rejection
 from rlt_operator.reconcile.plan import Plan, plan
+from rlt_pod.report.driver_report import PREFLIGHT_PREFIX
 
 
 def test_the_checks_are_submitted_before_the_training() -> None:
@@ -192,10 +192,3 @@ def test_the_pods_of_a_check_are_truncated() -> None:
     many = {**FAILED, "pods": [*(f"p{number}" for number in range(999)), PODS[0].name]}
     (check,) = parse_preflight(f"{PREFLIGHT_PREFIX}{json.dumps([many])}", PODS)
     assert (len(check.pods), check.pods[-1], check.nodes) == (8, "and 993 more", [PODS[0].node])
-
-
-def test_a_cluster_of_an_earlier_operator_runs_the_checks_of_its_image() -> None:
-    config = Config({"training.json": "x", "run_command.py": "y"})
-    submission = plan(replace(READY, config=config), o.NOW).submit
-    assert submission
-    assert submission.entrypoint == "exec rlt-trainer preflight --config /etc/rlt/training.json"

@@ -10,7 +10,6 @@ import observed as o
 import pytest
 from checked import PODS, READY, SPEC
 
-from rlt_core import preflight
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.preflight_file import (
     count_checkpoints,
@@ -19,8 +18,9 @@ from rlt_core.children.preflight_file import (
     list_model_folders,
     uses_bfloat16,
 )
-from rlt_core.preflight.expected import Expected, Group, Repository, parse_expected
 from rlt_operator.reconcile.plan import plan
+from rlt_pod import preflight
+from rlt_pod.preflight.expected import Expected, Group, Repository, parse_expected
 
 
 def test_level_full_has_the_packages_of_the_program() -> None:
@@ -149,5 +149,6 @@ def test_jobs_without_preflight_mount_no_checks() -> None:
     assert checked.spec
     added = build_config_map(checked, checked.spec)["data"].keys() - build_config_map(plain, plain.spec)["data"].keys()
     package = Path(preflight.__file__).parent
-    modules = {f"rlt_core.preflight.{file.name}" for file in package.glob("*.py")} - {"rlt_core.preflight.run.py"}
+    files = {file.relative_to(package.parents[1]).as_posix() for file in package.rglob("*.py")}
+    modules = {file.replace("/", ".") for file in files - {"rlt_pod/preflight/run.py"}}
     assert added == {"preflight.py", "preflight.json", *modules}

@@ -9,9 +9,9 @@ import pytest
 from checked import BAD, GOOD, PODS, READY
 from planned import condition_of
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase
 from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import plan
 

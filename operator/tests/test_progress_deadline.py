@@ -11,16 +11,16 @@ import observed as o
 import pytest
 
 from rlt_api.blocks.operations import FailurePolicy, Observability
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import AttemptProgress, CurrentAttempt, Phase
-from rlt_core.dump_stacks import PREFIX
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import AttemptProgress, CurrentAttempt, Phase
 from rlt_operator.conditions import find_condition
 from rlt_operator.lifecycle.no_progress import STACKS_TIMEOUT_S, describe_stacks
 from rlt_operator.lifecycle.progress_deadline import MIN_DEADLINE_S, NOTICE_S, START_DEADLINE_S, choose_deadline
 from rlt_operator.observation import Observed, Ray, RayJob, RayStacks
 from rlt_operator.reconcile.observe import choose_target
 from rlt_operator.reconcile.plan import Plan, plan
+from rlt_pod.dump_stacks import PREFIX
 
 
 def at(seconds: float) -> datetime:

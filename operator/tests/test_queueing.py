@@ -9,9 +9,9 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Condition, Phase
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Condition, Phase
 from rlt_operator.conditions import find_condition
 from rlt_operator.manifests import parse_ray_cluster, parse_workload
 from rlt_operator.observation import Observed, Ray

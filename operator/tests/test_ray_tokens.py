@@ -9,7 +9,7 @@ from typing import Any, cast
 import observed as o
 import pytest
 
-from rlt_api.status import Attempt
+from rlt_api.status.job_status import Attempt
 from rlt_core.children.ray_token import KEY, build_ray_token, parse_ray_token
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths

@@ -24,8 +24,8 @@ from reconcile_loop import (
     Loop,
 )
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError
 from rlt_operator.cache.reflector import Reflector

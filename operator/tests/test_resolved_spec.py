@@ -10,9 +10,9 @@ import observed as o
 import pytest
 from planned import status_of
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.status import Phase, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_core.job import Job, parse_job
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.admission import RUNTIME_INTERVAL_S

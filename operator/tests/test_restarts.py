@@ -10,10 +10,9 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType as C
-from rlt_api.conditions import Reason
-from rlt_api.driver_report import PREFLIGHT_PREFIX
-from rlt_api.status import Phase, RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
@@ -21,6 +20,7 @@ from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.restarts import MAX_ATTEMPTS, MAX_MESSAGE_LENGTH, add_attempt, needs_faulty_node
 from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
 from rlt_operator.reconcile.plan import plan
+from rlt_pod.report.driver_report import PREFLIGHT_PREFIX
 
 NODES = tuple(Node(f"node-{number}", conditions={"Ready": "True"}) for number in range(3))
 BOOM = o.ended("FAILED", "boom")

@@ -10,8 +10,8 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.status import Attempt, Condition, Phase, PreflightCheck, Progress, RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Attempt, Condition, Phase, PreflightCheck, Progress, RLTrainingJobStatus
 from rlt_operator import metrics
 from rlt_operator.conditions import get_reason
 from rlt_operator.transitions import observe_transition

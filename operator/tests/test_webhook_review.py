@@ -8,7 +8,7 @@ from typing import Any
 import observed as o
 import pytest
 
-from rlt_api.runtime_policy import RuntimePolicy
+from rlt_api.spec.runtime_policy import RuntimePolicy
 from rlt_operator.webhook.review import (
     LAST_APPLIED,
     MAX_FINDINGS,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from rlt_api import prometheus_names as names
 from rlt_operator import metrics
+from rlt_pod.report import prometheus_names as names
 
 SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 OF_A_JOB = ("namespace", "job")

@@ -14,8 +14,8 @@ from trained_families import FAMILIES, build_config, write_model
 from transformers import AutoModelForCausalLM
 
 from rlt_api.blocks.model import Lora
-from rlt_api.model_families import ROUTER_BIAS
-from rlt_api.training_config import TrainingConfig
+from rlt_api.rules.model_families import ROUTER_BIAS
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.input_validation import validate_engine, validate_lengths
 from rlt_trainer.errors import TrainingError

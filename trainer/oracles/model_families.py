@@ -1,4 +1,4 @@
-"""Write docs/reference/model-families.md and crds/rlt_api/generated/model_families.json: run
+"""Write docs/reference/model-families.md and api/rlt_api/generated/model_families.json: run
 `python trainer/oracles/model_families.py`. Takes about a minute of CPU time.
 
 Every causal language model of the installed transformers is built with tiny sizes and compared with transformers' own
@@ -25,7 +25,7 @@ from rlt_trainer.policy.families import find_layers_without_adapters
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/reference/model-families.md"
-DATA = ROOT / "crds/rlt_api/generated/model_families.json"
+DATA = ROOT / "api/rlt_api/generated/model_families.json"
 """What is not supported, for `rlt validate`, which runs without transformers."""
 FAMILIES: dict[str, str] = dict(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 """model_type -> the name of its class."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from rlt_api.driver_report import METRICS_PORT, TRAINER_ERROR
-from rlt_api.training_config import TrainingConfig, UnsupportedVersionError, validate_version
+from rlt_api.spec.training_config import TrainingConfig, UnsupportedVersionError, validate_version
+from rlt_pod.report.driver_report import METRICS_PORT, TRAINER_ERROR
 from rlt_trainer.errors import Terminated, TrainingError, root_cause
 
 TERMINATED = 143

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Literal
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 
 Extra = Literal["debug", "mcp", "optimizers", "tensorboard", "traces", "wandb"]
 

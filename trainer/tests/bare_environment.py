@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 
 MISSING = ("ray", "vllm", "debugpy", "liger_kernel", "mcp", "opentelemetry", "tensorboard", "torchao", "wandb")
 

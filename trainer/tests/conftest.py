@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rlt_api.blocks.model import Model, SeededModel
-from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
+from rlt_api.spec.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

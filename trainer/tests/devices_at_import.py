@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 
 NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 SEEN = {name: os.environ[name] for name in NAMES if name in os.environ}

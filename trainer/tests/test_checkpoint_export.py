@@ -26,8 +26,8 @@ from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.model import Lora
 from rlt_api.frameworks.export import build_checkpoint_export
 from rlt_api.frameworks.run import Run
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.__main__ import main
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.export import export, split_shards

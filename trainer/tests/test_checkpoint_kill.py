@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from rlt_api.step_history import METRICS_FILE, read_history
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
+from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_trainer.__main__ import TERMINATED, main
 from rlt_trainer.checkpoint.marker import find_latest_step
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rlt_api.driver_report import PROGRESS_PREFIX
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
+from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_trainer.__main__ import format_error, main, read_config
 from rlt_trainer.errors import TrainingError, root_cause
 
-CONFIGS_OF_VERSION_1 = Path(__file__).parents[2] / "crds" / "tests" / "config_v1"
+CONFIGS_OF_VERSION_1 = Path(__file__).parents[2] / "api" / "tests" / "config_v1"
 MakeConfig = Callable[..., TrainingConfig]
 PLAIN = [{"prompt": "1+1=", "answer": "2"}]
 VALIDATED = {"validation": {"testFreq": 1}}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from in_process import train
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 

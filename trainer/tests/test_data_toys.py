@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from rlt_api.blocks.data import Data
-from rlt_api.training_config import PRESET_REWARD
+from rlt_api.spec.training_config import PRESET_REWARD
 from rlt_trainer.data.arithmetic import generate_arithmetic
 from rlt_trainer.data.bandit import generate_bandit
 from rlt_trainer.data.byte_tokenizer import EOS

@@ -26,8 +26,8 @@ from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.blocks.training import Training
 from rlt_api.rules.memory_parts import GIB, list_activations, list_gradients, list_states
 from rlt_api.rules.model_size import model_size
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.model_files import prepare_model_files

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from rlt_api.blocks.algorithm import Algorithm, Distillation
 from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.blocks.training import Training
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.tokenizer import load_tokenizer

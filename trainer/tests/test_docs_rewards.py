@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import get_json_schema
 
-from rlt_api.reward_rules import RULE_OPTIONS
+from rlt_api.spec.reward_rules import RULE_OPTIONS
 from rlt_trainer.data.prompt import Prompt
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from transformers import Qwen3Config
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.driver.input_validation import validate_batches
 from rlt_trainer.driver.run import load_critic_config, run

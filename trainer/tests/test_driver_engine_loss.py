@@ -14,7 +14,7 @@ import in_process
 import psutil
 import pytest
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.driver import engine_processes, engines
 from rlt_trainer.driver.engine_processes import EngineLostError, EngineProcess
 from rlt_trainer.driver.run import run

@@ -13,7 +13,7 @@ from typing import Any
 import in_process
 import pytest
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.driver import engines
 from rlt_trainer.driver.engine_processes import EngineLostError
 from rlt_trainer.workers.rollout_worker import RolloutWorker
@@ -25,7 +25,7 @@ def fail(inputs):
 PROGRAM = """
 import sys
 from in_process import train
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 train(TrainingConfig.model_validate_json(sys.argv[1]))
 """
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import devices_at_import
 import pytest
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.worker_group import WorkerGroup

@@ -24,8 +24,8 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_api.model import ApiModel
-from rlt_api.training_config import TrainingConfig
-from rlt_api.warnings import LOSSES_THAT_READ
+from rlt_api.spec.training_config import TrainingConfig
+from rlt_api.validation.warnings import LOSSES_THAT_READ
 from rlt_trainer.algorithms.kl_controller import KlController
 from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.response import Response

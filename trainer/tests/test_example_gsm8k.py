@@ -13,7 +13,7 @@ import yaml
 from in_process import train
 from word_problems import WORD_PROBLEMS, write_word_problems
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = ("model", "rewards", "algorithm", "training")

@@ -11,7 +11,7 @@ import pytest
 from in_process import train, train_on_pairs
 
 from rlt import Job
-from rlt_api.training_config import CONFIG_FILE, TrainingConfig
+from rlt_api.spec.training_config import CONFIG_FILE, TrainingConfig
 from rlt_trainer.rewards import sources
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

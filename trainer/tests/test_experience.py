@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.scores import Scores

@@ -15,7 +15,7 @@ import pytest
 from ranks import run_process
 from safetensors.torch import load_file
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.checkpoint.driver_state import TENSORS
 from rlt_trainer.checkpoint.marker import find_latest_step
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer

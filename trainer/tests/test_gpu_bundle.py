@@ -119,7 +119,7 @@ def test_every_package_of_the_bundle_is_pinned() -> None:
 
 def test_the_sources_are_those_that_the_checks_need(tmp_path: Path) -> None:
     copy_sources(tmp_path)
-    for file in ("bench/gpu_check/__main__.py", "trainer/tests/in_process.py", "crds/rlt_api/spec.py"):
+    for file in ("bench/gpu_check/__main__.py", "trainer/tests/in_process.py", "api/rlt_api/spec/job_spec.py"):
         assert (tmp_path / file).is_file()
     assert not list(tmp_path.rglob("__pycache__"))
 

@@ -16,7 +16,7 @@ from gpu_check.plan import CHECKS, explain_skip, select_checks
 from gpu_check.results import Result, judge, render_report, write_results
 
 ROOT = Path(__file__).parents[2]
-PATHS = ("bench", "trainer", "crds", "trainer/tests", "trainer/oracles")
+PATHS = ("bench", "trainer", "api", "pod", "trainer/tests", "trainer/oracles")
 
 
 def run_check(*words: str, packages: Path | None = None) -> subprocess.CompletedProcess[str]:

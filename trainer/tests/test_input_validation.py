@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transformers import DeepseekV32Config, Glm4Config, GptOssConfig, Qwen3Config, Qwen3MoeConfig
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.driver.input_validation import validate_engine, validate_rollout
 
 MakeConfig = Callable[..., TrainingConfig]

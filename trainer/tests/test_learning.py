@@ -11,7 +11,7 @@ import pytest
 import yaml
 from in_process import train
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.data.digits import generate_digits
 from rlt_trainer.rewards.rules import characters
 

@@ -13,8 +13,8 @@ import pytest
 from in_process import train
 from trained_families import FAMILIES, write_model
 
-from rlt_api.driver_report import PROGRESS_PREFIX
-from rlt_api.training_config import ProgressReport, TrainingConfig
+from rlt_api.spec.training_config import ProgressReport, TrainingConfig
+from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_trainer.__main__ import main
 from rlt_trainer.driver.run import run
 

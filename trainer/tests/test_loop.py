@@ -15,8 +15,8 @@ import pytest
 from in_process import train
 
 from rlt_api.blocks.model import Model, SeededModel
-from rlt_api.step_history import METRICS_FILE, read_history
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
+from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_trainer.algorithms import user_functions
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.checkpoint.marker import find_latest_step, read_marks

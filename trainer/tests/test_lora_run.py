@@ -12,7 +12,7 @@ from in_process import train
 from peft import PeftModel
 from safetensors.torch import load_file
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.policy.model import load_model
 
 pytestmark = pytest.mark.slow

@@ -35,7 +35,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from rlt_api.blocks.model import Lora
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.driver.run import run
 from rlt_trainer.policy import families, sharded_model
 from rlt_trainer.policy.families import (

@@ -14,7 +14,7 @@ from test_policy_expert_parallel import TOLERANCE, Run, on, update
 from trained_families import FAMILIES, Family, write_model
 from transformers import AutoModelForCausalLM
 
-from rlt_api.model_families import EXPERT_PARALLEL, ROUTER_BIAS
+from rlt_api.rules.model_families import EXPERT_PARALLEL, ROUTER_BIAS
 from rlt_trainer.policy.weight_files import SafetensorsFiles
 
 EXPERTS = 8

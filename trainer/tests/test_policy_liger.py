@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
-from rlt_api.model_families import LIGER_FAMILIES
+from rlt_api.rules.model_families import LIGER_FAMILIES
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.liger import PACKAGE, VERSIONS, apply_liger, validate_liger

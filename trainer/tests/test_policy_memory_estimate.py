@@ -70,7 +70,7 @@ def measure_shape(
 
     from rlt_api.rules.memory_parts import list_activations, list_gradients, list_states
     from rlt_api.rules.model_size import model_size
-    from rlt_api.spec import RLTrainingJobSpec
+    from rlt_api.spec.job_spec import RLTrainingJobSpec
     from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
     from rlt_trainer.policy.actor import Actor
     from rlt_trainer.policy.model_files import DTYPES, prepare_model_files

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, DeepseekV3Config, Qwen3MoeConfig
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
-from rlt_api.model_families import ROUTER_BIAS
+from rlt_api.rules.model_families import ROUTER_BIAS
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.families import find_auto_class, validate_router_bias

@@ -18,7 +18,7 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import rlt_core
-from rlt_core.preflight.engine import ask_engine, check_answer
-from rlt_core.preflight.expected import Engine
+from rlt_pod.preflight.expected import Engine
+from rlt_pod.preflight.trial.engine import ask_engine, check_answer
 
 FOLDER = str(Path(rlt_core.__file__).parents[1])
 OPTIONS = {"dtype": "float32", "max_model_len": 64, "enforce_eager": True, "trust_remote_code": False}

@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.rendezvous import Rendezvous, interface_of, listen_for_ranks
 from rlt_trainer.workers.rollout_worker import RolloutWorker
 from rlt_trainer.workers.train_worker import TrainWorker

@@ -25,7 +25,7 @@ from rlt_api.blocks.operations import Observability
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import MultiTurn, Rollout
 from rlt_api.blocks.training import Warmup
-from rlt_api.training_config import ResolvedTraining, TrainingConfig
+from rlt_api.spec.training_config import ResolvedTraining, TrainingConfig
 from rlt_trainer.__main__ import main
 from rlt_trainer.batches.recording import Recording
 from rlt_trainer.batches.sequences import Experience, Sequences

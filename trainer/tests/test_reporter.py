@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlt_api.driver_report import PROGRESS_PREFIX
-from rlt_api.metric_rules import Limit
+from rlt_pod.report.driver_report import PROGRESS_PREFIX
+from rlt_pod.report.metric_rules import Limit
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.telemetry import chrome_trace
 from rlt_trainer.telemetry.run_directory import RunDirectory

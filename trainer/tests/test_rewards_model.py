@@ -15,7 +15,7 @@ from ranks import join, run_ranks
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Qwen3Config, Qwen3ForSequenceClassification
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer

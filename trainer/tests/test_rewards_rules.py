@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlt_api.reward_rules import RULE_OPTIONS
+from rlt_api.spec.reward_rules import RULE_OPTIONS
 from rlt_trainer.rewards.mathematics import math
 from rlt_trainer.rewards.rules import characters, exact, form, length, regex
 from rlt_trainer.rewards.sources import RULES, SANDBOXED_RULES, parse_rule_options

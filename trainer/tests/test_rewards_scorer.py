@@ -10,7 +10,7 @@ import torch
 from scoring import score_batch
 
 from rlt_api.blocks.rewards import Reward
-from rlt_api.training_config import PRESET_REWARD
+from rlt_api.spec.training_config import PRESET_REWARD
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.errors import TrainingError

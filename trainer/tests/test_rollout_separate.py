@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.driver.run import run
 
 MakeConfig = Callable[..., TrainingConfig]

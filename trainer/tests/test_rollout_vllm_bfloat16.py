@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from rlt_api.blocks.model import Model, SeededModel
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.model_files import prepare_model_files

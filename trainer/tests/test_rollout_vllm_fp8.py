@@ -10,7 +10,7 @@ import torch
 from in_process import Pair
 from torch import Tensor
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.rollout.vllm_worker import WorkerExtension

@@ -11,7 +11,7 @@ from in_process import train
 from trained_families import FAMILIES, write_model
 from transformers import AutoModelForCausalLM
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.policy.router_bias import BIAS
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 from rlt_trainer.rollout.weight_channel import receive_weights

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from rlt_api.driver_report import STACK_FILE
+from rlt_pod.report.driver_report import STACK_FILE
 
 PROGRAM = """
 import threading

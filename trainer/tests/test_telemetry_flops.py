@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, __version__
 
-from rlt_api.model_families import NUMBER_OF_EXPERTS
+from rlt_api.rules.model_families import NUMBER_OF_EXPERTS
 from rlt_trainer.telemetry.flops import (
     DENSE_MODEL_TYPES,
     EXPERT_COUNTS,

@@ -11,8 +11,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from rlt_api import prometheus_names as names
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_pod.report import prometheus_names as names
 from rlt_trainer.rollout.vllm_metrics import reduce_families
 from rlt_trainer.telemetry.exposition import Snapshot, build_families, label_engines
 

@@ -13,7 +13,7 @@ from rlt_api.blocks.data import Data
 from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import Rollout
-from rlt_api.training_config import ResolvedTraining, TrainingConfig
+from rlt_api.spec.training_config import ResolvedTraining, TrainingConfig
 from rlt_trainer.telemetry.run_directory import RunDirectory
 
 CONFIG = TrainingConfig(

@@ -16,8 +16,8 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from rlt_api.driver_server import read_token
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_pod.report.driver_server import read_token
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.spans import Span

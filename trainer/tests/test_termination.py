@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.__main__ import TERMINATED, main
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint

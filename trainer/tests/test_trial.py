@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.driver.trial import build_trial_config, run_trial
 
 MakeConfig = Callable[..., TrainingConfig]

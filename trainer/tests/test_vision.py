@@ -21,7 +21,7 @@ from vision_model import draw_square, write_vision_model
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.actor import Actor

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.actors import results
 from rlt_trainer.cluster.pods import count_train_workers, rollout_pods, training_pods
 from rlt_trainer.cluster.worker_death import describe_death

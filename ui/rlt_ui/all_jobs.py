@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from rlt.connection import Connection
 from rlt.errors import NotFoundError
-from rlt.run_pages import RolloutQuery
-from rlt.runs import Run
+from rlt.runs.pages import RolloutQuery
+from rlt.runs.run import Run
 from rlt_ui.cluster_jobs import ClusterJobs, build_cluster_row, build_version
 from rlt_ui.jobs import JobList
 from rlt_ui.source import Json

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlt_api.schema import Schema, load_schema
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.schema.model_schema import Schema, load_schema
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 
 def list_changed(config: Mapping[str, Any]) -> list[str]:

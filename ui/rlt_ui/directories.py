@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rlt.errors import NotFoundError, RltError
 from rlt.metric_text import find_page_metrics
-from rlt.run_directory import CONFIGS, ROLLOUTS, is_run_directory, list_rollout_steps
-from rlt.run_pages import SPANS, RolloutQuery, read_rollout_page, read_spans
-from rlt.runs import Run, read_run
-from rlt_api.plain_secrets import find_secrets
-from rlt_api.step_history import METRICS_FILE
+from rlt.runs.directory import CONFIGS, ROLLOUTS, is_run_directory, list_rollout_steps
+from rlt.runs.pages import SPANS, RolloutQuery, read_rollout_page, read_spans
+from rlt.runs.run import Run, read_run
+from rlt_api.spec.plain_secrets import find_secrets
+from rlt_pod.report.step_history import METRICS_FILE
 from rlt_ui.defaults import list_changed
 from rlt_ui.logs import clean, list_files, read_file
 from rlt_ui.masks import mask_rollouts

@@ -11,9 +11,9 @@ from rlt.connection import Connection, convert_api_errors, get_event_time
 from rlt.errors import ClusterError, RltError
 from rlt.job_state import NOT_RECONCILED, get_phase
 from rlt.kept_files import has_kept_files
-from rlt.records import get_latest_history, get_rollouts, get_spans
-from rlt.run_pages import RolloutQuery, select_page, select_spans
-from rlt.runs import Run, get_job_and_secrets, load_run
+from rlt.runs.pages import RolloutQuery, select_page, select_spans
+from rlt.runs.records import get_latest_history, get_rollouts, get_spans
+from rlt.runs.run import Run, get_job_and_secrets, load_run
 from rlt_core.job import Manifest
 from rlt_ui.defaults import list_changed
 from rlt_ui.logs import clean, list_job_logs, read_job_log

@@ -6,14 +6,14 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from rlt.attempt_reader import find_files, read_end
 from rlt.connection import Connection, convert_api_errors
 from rlt.errors import NotFoundError, RltError, UnavailableError
 from rlt.pods import find_pod
-from rlt.records import get_log, list_logs
-from rlt_api.masking import mask_text
+from rlt.runs.records import get_log, list_logs
+from rlt_api.findings.masking import mask_text
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
+from rlt_pod.read_attempts import find_files, read_end
 from rlt_ui.source import Json
 
 MAX_LOG_BYTES = 2**17

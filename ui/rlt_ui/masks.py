@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlt_api.masking import mask_text
+from rlt_api.findings.masking import mask_text
 from rlt_ui.source import Json
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from rlt.connection import Connection, convert_api_errors
 from rlt.errors import ClusterError, NotFoundError
 from rlt.kube_context import KubeContext
-from rlt.run_pages import RolloutQuery
-from rlt.runs import Run, build_run, lack_records
+from rlt.runs.pages import RolloutQuery
+from rlt.runs.run import Run, build_run, lack_records
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi
 from rlt_ui.cluster_jobs import ClusterJobs, build_cluster_row, build_version

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from rlt_api.crd import GROUP, PLURAL
+from rlt_api.schema.crd import GROUP, PLURAL
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi
 

@@ -23,8 +23,8 @@ from starlette.types import ASGIApp
 from rlt.errors import NotFoundError, RltError
 from rlt.report.page import build_page
 from rlt.report.summary import Origin
-from rlt.run_pages import MAX_PAGE, ORDERS, RolloutQuery
-from rlt.runs import Run
+from rlt.runs.pages import MAX_PAGE, ORDERS, RolloutQuery
+from rlt.runs.run import Run
 from rlt_ui.access import HOST, Gate
 from rlt_ui.source import Json, Source
 

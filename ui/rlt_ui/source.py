@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from rlt.metric_text import Step
-from rlt.run_pages import RolloutQuery
-from rlt.runs import Run
+from rlt.runs.pages import RolloutQuery
+from rlt.runs.run import Run
 
 Json = dict[str, Any]
 

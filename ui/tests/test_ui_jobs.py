@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rlt_api.resolved_spec import build_resolved_spec
+from rlt_api.validation.resolved_spec import build_resolved_spec
 from rlt_ui.defaults import list_changed
 from rlt_ui.jobs import MAX_EVENTS, add_command, build_row, describe_job
 from rlt_ui.reward_history import RewardHistory

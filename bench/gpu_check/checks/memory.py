@@ -12,7 +12,7 @@ from gpu_check.models import build_shape
 from gpu_check.settings import Settings
 from rlt_api.rules.memory_parts import list_activations, list_gradients, list_states
 from rlt_api.rules.model_size import model_size
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 GIB = 2**30
 MAX_ERROR = 0.15

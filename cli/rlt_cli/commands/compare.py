@@ -6,9 +6,9 @@ import click
 
 from rlt.kube_context import KubeContext
 from rlt.report.comparison import compare_runs
-from rlt_cli.comparison_page import choose_labels, format_comparison
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, get_width, output_option
+from rlt_cli.pages.comparison import choose_labels, format_comparison
 from rlt_cli.run_arguments import load_runs
 
 MAX_RUNS = 8

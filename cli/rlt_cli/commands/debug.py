@@ -14,7 +14,7 @@ from rlt.connection import Connection
 from rlt.kube_context import KubeContext
 from rlt.pods import find_pod
 from rlt.program import program_name
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_cli.breakpoints import (
     TASKS,
     WORKERS,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from rlt_cli.failure import Failure
-from rlt_cli.finding_card import format_card
 from rlt_cli.log_files import DAMAGED, LogFiles
 from rlt_cli.output import TABLE, emit, get_width, output_option, print_message
+from rlt_cli.pages.finding_card import format_card
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 
 LOG = click.Path(exists=True, allow_dash=True)

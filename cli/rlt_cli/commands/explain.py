@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rlt.program import program_name
-from rlt_api.crd import KIND, RUNTIME_KIND
+from rlt_api.schema.crd import KIND, RUNTIME_KIND
 from rlt_cli.failure import Failure
 from rlt_cli.field_guide import MODELS, Field, complete_path, find_field, spec_field
 from rlt_cli.file_arguments import FILE
@@ -66,11 +66,11 @@ def command(
     if job or nodes:
         if field != "network" or not job or not nodes:
             raise click.UsageError("JOB and --nodes require each other: explain network JOB --nodes FILE")
-        from rlt_cli.network_page import explain_network
+        from rlt_cli.pages.network import explain_network
 
         raise click.exceptions.Exit(explain_network(job, nodes, runtimes, default_runtime, output))
     if schema_of:
-        from rlt_api.editor_schema import build_editor_schema
+        from rlt_api.schema.editor_schema import build_editor_schema
 
         kind = next(kind for kind in MODELS if kind.lower() == schema_of)
         emit(build_editor_schema(kind, MODELS[kind]), JSON if output == TABLE else output)

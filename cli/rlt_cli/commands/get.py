@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import click
 
 from rlt.kube_context import KubeContext
-from rlt_api.crd import GROUP, KIND
+from rlt_api.schema.crd import GROUP, KIND
 from rlt_cli.connection import connect, run
-from rlt_cli.job_table import format_job_table
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, get_width, output_option, print_message
+from rlt_cli.pages.job_table import format_job_table
 from rlt_core.job import Manifest
 
 WIDE, NAME = "wide", "name"

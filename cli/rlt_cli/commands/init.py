@@ -8,7 +8,7 @@ from click.core import ParameterSource
 from rlt.manifest_files import parse_documents
 from rlt.program import program_name
 from rlt.validation import validate_documents
-from rlt_api.spelling import find_nearest_word
+from rlt_api.findings.spelling import find_nearest_word
 from rlt_cli.failure import Failure
 from rlt_cli.gallery import Example, find_example, load_examples
 from rlt_cli.manifest_template import add_all_fields, load_runtime, set_name, use_runtime

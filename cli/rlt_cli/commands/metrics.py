@@ -6,7 +6,7 @@ import click
 
 from rlt.kube_context import KubeContext
 from rlt.metric_text import build_metric_rows, draw_sparkline, find_page_metrics, format_number, list_values
-from rlt.records import Step, get_history
+from rlt.runs.records import Step, get_history
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import kube_context_options

@@ -10,16 +10,16 @@ import click
 
 from rlt.kube_context import KubeContext
 from rlt.program import program_name
-from rlt_api.crd import KIND, MAX_NAME_LENGTH
+from rlt_api.schema.crd import KIND, MAX_NAME_LENGTH
 from rlt_cli.commands.wait import wait_for_condition
 from rlt_cli.connection import connect, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.failure import Failure
 from rlt_cli.file_arguments import file_argument
 from rlt_cli.file_validation import load_valid_submission
-from rlt_cli.job_page import format_checks
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, get_width, output_option
+from rlt_cli.pages.job import format_checks
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 

@@ -9,13 +9,13 @@ import click
 
 from rlt.offline_job import build_offline_job, detect_network, place_earlier_checkpoint, render_children
 from rlt.yaml_text import to_yaml
-from rlt_api.frameworks import roll
-from rlt_api.masking import mask_json, mask_text
-from rlt_api.training_config import CONFIG_DIRECTORY
+from rlt_api.findings.masking import mask_json, mask_text
+from rlt_api.frameworks.roll import settings as roll
+from rlt_api.spec.training_config import CONFIG_DIRECTORY
 from rlt_cli.file_arguments import FILE, file_argument
 from rlt_cli.file_validation import load_valid_jobs
-from rlt_cli.network_page import read_nodes
 from rlt_cli.output import YAML, emit_manifests, output_option, print_message
+from rlt_cli.pages.network import read_nodes
 from rlt_cli.render_target import TARGETS, emit_files, reject_unknown_image, render_target, write_files
 from rlt_cli.runtime_options import runtime_options
 from rlt_core.children.program import build_command, build_run

@@ -6,8 +6,8 @@ import click
 
 from rlt.kube_context import KubeContext
 from rlt.metric_text import format_number
-from rlt.records import get_rollouts
-from rlt.rollouts import Rollout, select_rollouts
+from rlt.runs.records import get_rollouts
+from rlt.runs.rollouts import Rollout, select_rollouts
 from rlt_cli.connection import connect, run
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, output_option

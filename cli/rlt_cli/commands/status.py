@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from rlt.kube_context import KubeContext
-from rlt.records import get_latest_history
+from rlt.runs.records import get_latest_history
 from rlt_cli.connection import connect, run
-from rlt_cli.job_page import format_page
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, get_width, output_option
+from rlt_cli.pages.job import format_page
 
 
 @click.command()

@@ -9,7 +9,7 @@ import click
 
 from rlt.errors import FieldConflictError
 from rlt.kube_context import KubeContext
-from rlt_api.crd import KIND
+from rlt_api.schema.crd import KIND
 from rlt_cli.commands.wait import wait_for_condition
 from rlt_cli.commands.watch import watch
 from rlt_cli.connection import connect, detached_message, run

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from rlt.connection import Connection, is_head
 from rlt.kube_context import KubeContext
-from rlt_cli import pod_probe
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import kube_context_options
@@ -20,6 +19,7 @@ from rlt_cli.output import TABLE, emit_item, emit_result, get_width, output_opti
 from rlt_cli.pod_commands import PodCommandError, require_kubectl, run_in_pod
 from rlt_cli.pod_usage import PodUsage, format_usage, parse_probe
 from rlt_core.job import Manifest
+from rlt_pod import probe as pod_probe
 
 TIMEOUT_S = 20.0
 """Time for one pod: that of a GPU tool, of kubectl and of Python."""

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from rlt_api.runtime_policy import RuntimePolicy
+from rlt_api.spec.runtime_policy import RuntimePolicy
 from rlt_cli.file_arguments import files_argument
 from rlt_cli.file_validation import load_files
 from rlt_cli.output import TABLE, emit, output_option, print_message

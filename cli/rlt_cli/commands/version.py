@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from rlt.kube_context import KubeContext
-from rlt_api.crd import GROUP, VERSION, build_job_crd, build_runtime_crd
+from rlt_api.schema.crd import GROUP, VERSION, build_job_crd, build_runtime_crd
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, emit_table, output_option
 from rlt_core.job import Manifest

@@ -14,12 +14,12 @@ from rich.text import Text
 from rlt.connection import Connection
 from rlt.job_state import is_true, summarize
 from rlt.kube_context import KubeContext
-from rlt.records import get_latest_history
+from rlt.runs.records import get_latest_history
 from rlt_cli.commands.wait import EXIT_FAILED
 from rlt_cli.connection import connect, detached_message, run
-from rlt_cli.job_page import format_watch_page
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit_item, output_option, print_message
+from rlt_cli.pages.job import format_watch_page
 from rlt_core.job import Manifest
 
 

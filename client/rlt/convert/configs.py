@@ -8,7 +8,7 @@ from typing import Any
 
 from rlt.convert.draft import Draft
 from rlt.convert.settings import add_defaults, apply_settings
-from rlt_api.mapping import find, load_mapping
+from rlt_api.frameworks.mapping import find, load_mapping
 
 WORKERS = "cluster.workers[]"
 HYDRA_KEYS = ("defaults", "hydra")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlt_api.resolved_spec import build_resolved_spec
+from rlt_api.validation.resolved_spec import build_resolved_spec
 
 Json = dict[str, Any]
 REQUIRED: Json = {"model": {}, "data": {}}

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlt_api.crd import GROUP, KIND, MAX_NAME_LENGTH, VERSION
+from rlt_api.schema.crd import GROUP, KIND, MAX_NAME_LENGTH, VERSION
 
 
 class ConvertError(ValueError):

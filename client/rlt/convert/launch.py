@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from rlt.convert.draft import Draft
 from rlt.convert.shell import Command, reveal
-from rlt_api.mapping import find, load_mapping
+from rlt_api.frameworks.mapping import find, load_mapping
 
 SHELLS = ("bash", "sh", "zsh", "dash")
 PYTHON = re.compile(r"(.*/)?(python[\d.]*|torchrun|accelerate|deepspeed)")

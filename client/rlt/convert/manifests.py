@@ -10,7 +10,7 @@ import yaml
 from rlt.convert.draft import Draft
 from rlt.convert.pods import Json, Reader, apply_container, apply_env, apply_pod, apply_resources
 from rlt.convert.script import apply_devices, build_command
-from rlt_api.known_programs import find_program
+from rlt_api.frameworks.known_programs import find_program
 
 WORKERS = "cluster.workers[]"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"

@@ -12,15 +12,15 @@ from pydantic import ValidationError
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.launch import apply_environment
 from rlt.convert.settings import apply_settings
-from rlt_api.accelerator_defaults import add_accelerator_defaults
-from rlt_api.frameworks.roll import DIRECTORY, ENTRY, LAUNCHER, list_settings
-from rlt_api.frameworks.roll_keys import list_problems
-from rlt_api.frameworks.roll_layout import count_shares, list_contradictions, list_roles, parse_devices
+from rlt_api.frameworks.mapping import load_mapping
+from rlt_api.frameworks.roll.keys import list_problems
+from rlt_api.frameworks.roll.rules import validate_roll_fields
+from rlt_api.frameworks.roll.settings import DIRECTORY, ENTRY, LAUNCHER, list_settings
 from rlt_api.frameworks.run import Run
-from rlt_api.mapping import load_mapping
-from rlt_api.rules.roll import validate_roll_fields
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_DIRECTORY
+from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_DIRECTORY
+from rlt_pod.command.roll_layout import count_shares, list_contradictions, list_roles, parse_devices
 
 WORKERS = "cluster.workers[]"
 OF_THE_RUN = frozenset(

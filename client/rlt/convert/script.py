@@ -20,8 +20,8 @@ from rlt.convert.settings import add_defaults, apply_settings
 from rlt.convert.shell import LITERAL, Script, read_script, reveal
 from rlt.convert.slurm import apply_directives, build_variables, read_directives
 from rlt.convert.verl_job import build_verl_job
-from rlt_api.known_programs import Program, find_program
-from rlt_api.mapping import load_mapping
+from rlt_api.frameworks.known_programs import Program, find_program
+from rlt_api.frameworks.mapping import load_mapping
 
 PREPARATION = re.compile(
     r"(preprocess|download|data_preprocess|pip|setup\.py|-m pip|convert|merge|-c$|examples/data|tools/)"

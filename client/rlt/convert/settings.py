@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlt.convert.draft import Draft
-from rlt_api.foreign_names import ESTIMATORS
-from rlt_api.mapping import Setting, find, find_field
-from rlt_api.schema import Schema
-from rlt_api.spelling import find_nearest_word
+from rlt_api.findings.spelling import find_nearest_word
+from rlt_api.frameworks.foreign_names import ESTIMATORS
+from rlt_api.frameworks.mapping import Setting, find, find_field
+from rlt_api.schema.model_schema import Schema
 
 ACTOR = "actor_rollout_ref.actor"
 DISABLING: Mapping[str, tuple[str, object]] = {

@@ -6,7 +6,7 @@ import re
 import shlex
 
 from rlt.convert.draft import ConvertError, Draft
-from rlt_api.mapping import load_mapping
+from rlt_api.frameworks.mapping import load_mapping
 
 DIRECTIVE = re.compile(r"\s*#SBATCH\s+(.*)")
 LONG = {

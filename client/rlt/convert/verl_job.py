@@ -16,14 +16,14 @@ from rlt.convert.defaults import subtract_defaults
 from rlt.convert.draft import Draft
 from rlt.convert.settings import apply_settings
 from rlt.convert.shell import reveal
-from rlt_api.frameworks.hydra import format_value
+from rlt_api.frameworks.known_programs import Argument, Program, parse_value
+from rlt_api.frameworks.mapping import Setting, find, load_mapping
 from rlt_api.frameworks.run import Run
-from rlt_api.frameworks.verl import list_settings
-from rlt_api.known_programs import Argument, Program, parse_value
-from rlt_api.mapping import Setting, find, load_mapping
-from rlt_api.resolved_spec import build_resolved_spec
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import FUNCTIONS_DIRECTORY
+from rlt_api.frameworks.verl.overrides import format_value
+from rlt_api.frameworks.verl.settings import list_settings
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
+from rlt_api.validation.resolved_spec import build_resolved_spec
 
 Json = dict[str, Any]
 PLACES = frozenset({

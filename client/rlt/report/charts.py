@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from rlt.metric_text import Step
 from rlt.report.chart import Points, draw_columns, draw_lines
 from rlt.report.summary import VALIDATION, WINDOW, average_latest, compute_time_shares
-from rlt_api.driver_report import METRICS
+from rlt_pod.report.driver_report import METRICS
 
 MAX_PHASES = 7
 """Number of phases with their own color; the others are one part."""

@@ -15,7 +15,7 @@ from rlt.report.summary import (
     find_step_reaching,
     summarize_metrics,
 )
-from rlt.runs import Run
+from rlt.runs.run import Run
 
 
 @dataclass(frozen=True)

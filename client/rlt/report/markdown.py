@@ -9,7 +9,7 @@ from typing import Any
 from rlt.metric_text import draw_sparkline, format_number
 from rlt.report.comparison import flatten
 from rlt.report.summary import UNITS, WINDOW, Origin, compute_throughput, compute_time_shares, summarize_metrics
-from rlt.runs import Run
+from rlt.runs.run import Run
 
 SPARKLINE_WIDTH = 24
 MAX_CELL_LENGTH = 300

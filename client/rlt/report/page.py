@@ -17,8 +17,8 @@ from rlt.report.charts import draw_learning, draw_times
 from rlt.report.comparison import flatten
 from rlt.report.markup import element, write_page
 from rlt.report.summary import UNITS, MetricSummary, Origin, compute_throughput, compute_time_shares, summarize_metrics
-from rlt.rollouts import Rollout
-from rlt.runs import Run
+from rlt.runs.rollouts import Rollout
+from rlt.runs.run import Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 ROLLOUT_FACTS = (

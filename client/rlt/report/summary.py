@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlt.metric_text import PAGE_METRICS, Step
-from rlt_api.driver_report import METRICS
+from rlt_pod.report.driver_report import METRICS
 
 WINDOW = 10
 """Number of latest steps in the final value of a metric of training, and in the reward that a step reaches."""

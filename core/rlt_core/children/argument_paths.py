@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from rlt_api.known_programs import find_program
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.frameworks.known_programs import find_program
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 MODELS = {
     "verl": (

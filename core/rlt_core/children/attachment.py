@@ -7,8 +7,8 @@ from hashlib import sha256
 from itertools import count
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.network_status import NetworkAttachment, NetworkStatus
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.network import NetworkAttachment, NetworkStatus
 from rlt_core import names
 from rlt_core.fabric.settings import Attachment
 from rlt_core.job import Job, Manifest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.job import Job, get_attempt_number
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.attachment import get_network
 from rlt_core.children.compute_domain import build_compute_domain
 from rlt_core.children.config_map import build_config_map

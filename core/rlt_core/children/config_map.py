@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.frameworks import roll
+from rlt_api.frameworks.roll import settings as roll
 from rlt_api.model import quantity_value
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import (
-    CONFIG_FILE,
-    ResolvedTraining,
-    TrainingConfig,
-    dump_config,
-)
-from rlt_api.worker_groups import rollout_group, training_group
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_FILE, ResolvedTraining, TrainingConfig, dump_config
+from rlt_api.spec.worker_groups import rollout_group, training_group
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
 from rlt_core.children.preflight_file import TRIAL_DIRECTORY, build_expected, get_level, has_preflight
 from rlt_core.children.preflight_roll import STARTS, dump_trial_configs
 from rlt_core.children.program import build_run
 from rlt_core.job import Job, Manifest
-from rlt_core.preflight.expected import EXPECTED_FILE, dump_expected
+from rlt_pod.preflight.expected import EXPECTED_FILE, dump_expected
 
 RUN_COMMAND = "run_command.py"
 """The program that runs the user's command or the trainer, in CONFIG_DIRECTORY."""
@@ -37,87 +33,15 @@ DUMP_STACKS = "dump_stacks.py"
 PREFLIGHT = "preflight.py"
 """The program of the preflight checks, in CONFIG_DIRECTORY."""
 
-PROGRAM_FILES = {
-    RUN_COMMAND: ("rlt_core", "command", "run_command.py"),
-    POD_HOOKS: ("rlt_core", "pod_hooks.py"),
-    DUMP_STACKS: ("rlt_core", "dump_stacks.py"),
-    **{
-        "/".join(module): module
-        for module in (
-            ("rlt_core", "__init__.py"),
-            ("rlt_core", "keep_logs.py"),
-            ("rlt_core", "command", "__init__.py"),
-            ("rlt_core", "command", "checkpoints.py"),
-            ("rlt_core", "command", "console.py"),
-            ("rlt_core", "command", "exposition.py"),
-            ("rlt_core", "command", "foreign_lines.py"),
-            ("rlt_core", "command", "history.py"),
-            ("rlt_core", "command", "log_file.py"),
-            ("rlt_core", "command", "nccl_warnings.py"),
-            ("rlt_core", "command", "records.py"),
-            ("rlt_core", "command", "server.py"),
-            ("rlt_core", "command", "verl_rollouts.py"),
-            ("rlt_api", "__init__.py"),
-            ("rlt_api", "driver_report.py"),
-            ("rlt_api", "driver_server.py"),
-            ("rlt_api", "kept_logs.py"),
-            ("rlt_api", "metric_rules.py"),
-            ("rlt_api", "prometheus_names.py"),
-            ("rlt_api", "step_history.py"),
-            ("rlt_api", "step_line.py"),
-        )
-    },
-}
-"""Files of the programs: path in CONFIG_DIRECTORY -> source. Modules keep their names."""
-PREFLIGHT_FILES = {
-    PREFLIGHT: ("rlt_core", "preflight", "run.py"),
-    **{
-        "/".join(("rlt_core", "preflight", module)): ("rlt_core", "preflight", module)
-        for module in (
-            "__init__.py",
-            "all_reduce.py",
-            "chat_template.py",
-            "child.py",
-            "collective_checks.py",
-            "connections.py",
-            "data_checks.py",
-            "data_facts.py",
-            "engine.py",
-            "expected.py",
-            "framework_trial.py",
-            "full.py",
-            "generate_line.py",
-            "hub.py",
-            "interfaces.py",
-            "measure.py",
-            "members.py",
-            "memory.py",
-            "nccl_log.py",
-            "network_checks.py",
-            "network_facts.py",
-            "pairs.py",
-            "process.py",
-            "rdma.py",
-            "result.py",
-            "service_checks.py",
-            "service_facts.py",
-            "shared_folder.py",
-            "trial.py",
-        )
-    },
-}
-"""The same for a job with preflight checks."""
-ROLL_FILES = {
-    roll.LAUNCHER: ("rlt_core", "command", "run_roll.py"),
-    "rlt_api/frameworks/__init__.py": ("rlt_api", "frameworks", "__init__.py"),
-    "rlt_api/frameworks/roll_layout.py": ("rlt_api", "frameworks", "roll_layout.py"),
-}
-"""The same for frameworks roll and command."""
+PROGRAMS = {RUN_COMMAND: "command/run_command.py", POD_HOOKS: "hooks.py", DUMP_STACKS: "dump_stacks.py"}
+"""Program in CONFIG_DIRECTORY -> its source in rlt_pod."""
+ROLL_MODULES = ("command/run_roll.py", "command/roll_layout.py")
+"""Sources in rlt_pod that frameworks roll and command need."""
 
 
 def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the ConfigMap of a job."""
-    data = {_config_map_key(path): _read_source(*module) for path, module in list_program_files(spec).items()}
+    data = {_config_map_key(path): _read_source(source) for path, source in list_program_files(spec).items()}
     if spec.framework.type == "builtin":
         data[CONFIG_FILE] = dump_config(build_training_config(job, spec))
     elif spec.framework.type == "roll":
@@ -132,25 +56,21 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def list_program_files(spec: RLTrainingJobSpec) -> dict[str, tuple[str, ...]]:
-    """List the files of the job's programs: path in CONFIG_DIRECTORY -> source."""
-    framework_files = ROLL_FILES if spec.framework.type in ("roll", "command") else {}
-    return {**PROGRAM_FILES, **framework_files, **(PREFLIGHT_FILES if has_preflight(spec) else {})}
-
-
-def has_preflight_program(keys: Collection[str]) -> bool:
-    """Whether the ConfigMap with these keys has PREFLIGHT. Earlier versions ran the checks of the trainer's image."""
-    return PREFLIGHT in keys
-
-
-def keeps_program_log(keys: Collection[str]) -> bool:
-    """Whether the ConfigMap with these keys has a RUN_COMMAND that keeps the output. Earlier versions had none."""
-    return _config_map_key("rlt_core/command/log_file.py") in keys
-
-
-def serves_records(keys: Collection[str]) -> bool:
-    """Whether the ConfigMap with these keys has a RUN_COMMAND that keeps the metrics and serves the run directory."""
-    return _config_map_key("rlt_core/command/records.py") in keys
+def list_program_files(spec: RLTrainingJobSpec) -> dict[str, str]:
+    """List the files of the job's programs: path in CONFIG_DIRECTORY -> source in rlt_pod."""
+    programs = dict(PROGRAMS)
+    folders = ["report", "command"]
+    if has_preflight(spec):
+        programs[PREFLIGHT] = "preflight/run.py"
+        folders.append("preflight")
+    if spec.framework.type in ("roll", "command"):
+        programs[roll.LAUNCHER] = "command/run_roll.py"
+        left_out = []
+    else:
+        left_out = list(ROLL_MODULES)
+    modules = ["__init__.py", "keep_logs.py", *(path for folder in folders for path in _list_modules(folder))]
+    files = [path for path in modules if path not in (*programs.values(), *left_out)]
+    return {**programs, **{f"rlt_pod/{path}": path for path in files}}
 
 
 def digest_data(data: Mapping[str, str]) -> dict[str, str]:
@@ -183,8 +103,22 @@ def _config_map_key(path: str) -> str:
 
 
 @cache
-def _read_source(package: str, *path: str) -> str:
-    return resources.files(package).joinpath(*path).read_text(encoding="utf-8")
+def _list_modules(folder: str) -> list[str]:
+    """The modules below a folder of rlt_pod, sorted."""
+    return sorted(_walk(resources.files("rlt_pod") / folder, folder))
+
+
+def _walk(folder: Traversable, path: str) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _walk(entry, f"{path}/{entry.name}")
+        elif entry.name.endswith(".py"):
+            yield f"{path}/{entry.name}"
+
+
+@cache
+def _read_source(path: str) -> str:
+    return resources.files("rlt_pod").joinpath(path).read_text(encoding="utf-8")
 
 
 def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:

@@ -8,7 +8,7 @@ A budget has no effect on pods that are pending, ended or terminating, so that i
 
 from __future__ import annotations
 
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest

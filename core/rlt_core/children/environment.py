@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.operations import Observability, Wandb
 from rlt_api.blocks.resources import EnvVar, KeyReference
-from rlt_api.frameworks import roll
-from rlt_api.masking import MASK
-from rlt_api.pod_variables import list_pod_variables
+from rlt_api.findings.masking import MASK
+from rlt_api.frameworks.roll import settings as roll
 from rlt_api.rules.environment import JOB_STOP_TIMEOUT
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.pod_variables import list_pod_variables
 from rlt_core import names
 from rlt_core.children.attachment import get_network
 from rlt_core.children.attempt_directory import build_attempt_directory
@@ -19,7 +19,7 @@ from rlt_core.children.ray_token import build_ray_token_env
 from rlt_core.fabric.demand import UNREAD_VALUE
 from rlt_core.fabric.settings import MOUNT_VARIABLES
 from rlt_core.job import Job, Manifest
-from rlt_core.keep_logs import ATTEMPT_DIRECTORY
+from rlt_pod.keep_logs import ATTEMPT_DIRECTORY
 
 FIXED_ENV = {
     "HOME": "/tmp",  # the user has no home in the image

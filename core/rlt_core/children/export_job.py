@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlt_api.crd import GROUP, KIND, VERSION
 from rlt_api.frameworks.export import Export
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.worker_groups import training_group
+from rlt_api.schema.crd import GROUP, KIND, VERSION
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.worker_groups import training_group
 from rlt_core import names
 from rlt_core.children.function_files import build_function_volumes
 from rlt_core.children.placement import build_scheduling_labels

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import FUNCTIONS_DIRECTORY
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
 from rlt_core.job import Manifest
 
 

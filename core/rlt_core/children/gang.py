@@ -8,7 +8,7 @@ scheduling/v1alpha1/types.go in k8s.io/api 0.35.
 from __future__ import annotations
 
 from rlt_api.rules.queues import KUBERNETES_SCHEDULER
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest

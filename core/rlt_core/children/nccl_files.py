@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlt_api.accelerator_defaults import GPU_VENDORS
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.accelerator_defaults import GPU_VENDORS
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.attempt_directory import build_attempt_directory
 from rlt_core.job import Job
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlt_api.driver_report import METRICS_PORT
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest
+from rlt_pod.report.driver_report import METRICS_PORT
 
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 """Label that the API server sets on each namespace to its name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlt_api.crd import GROUP, KIND, VERSION
+from rlt_api.schema.crd import GROUP, KIND, VERSION
 from rlt_core import names
 from rlt_core.job import Job, Manifest
 

@@ -8,7 +8,7 @@ from typing import Any
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.scheduling import Topology
 from rlt_api.rules.queues import GANG_LABEL_SCHEDULERS, QUEUE_LABELS
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.overlay import merge_overlay
 from rlt_core.fabric.aliases import CLIQUE_LABEL

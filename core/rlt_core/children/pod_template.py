@@ -9,11 +9,10 @@ from typing import Any
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, Resources, Toleration
 from rlt_api.blocks.storage import Storage
-from rlt_api.driver_report import METRICS_PORT
-from rlt_api.network_status import NetworkAttachment, NetworkStatus
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_DIRECTORY
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_DIRECTORY
+from rlt_api.status.network import NetworkAttachment, NetworkStatus
 from rlt_core import names
 from rlt_core.children.attachment import build_attachment_overlay, build_group_overlay, get_attachment, get_network
 from rlt_core.children.config_map import POD_HOOKS, build_config_volume
@@ -24,6 +23,7 @@ from rlt_core.children.overlay import merge_overlay
 from rlt_core.children.placement import build_accelerator_overlay, build_placement_overlay, exclude_nodes
 from rlt_core.children.ray_token import build_ray_token_mounts, build_ray_token_volumes
 from rlt_core.job import Job, Manifest, list_excluded_nodes
+from rlt_pod.report.driver_report import METRICS_PORT
 
 GCS_PORT = 6379
 """Port of Ray's GCS on the head, which the workers connect to."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rlt_api.known_programs import Program, find_program
-from rlt_api.rules.command_devices import TENSOR_PARALLEL, read_verl_number
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.frameworks.command.devices import TENSOR_PARALLEL, read_verl_number
+from rlt_api.frameworks.known_programs import Program, find_program
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.preflight_roll import build_roll_engine
-from rlt_core.preflight.expected import Engine, NotPossible
+from rlt_pod.preflight.expected import Engine, NotPossible
 
 ROLLOUT, MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
 REMEDY = "The stage training starts the engine. Set preflight.command for a program that rlt does not know."

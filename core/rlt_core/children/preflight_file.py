@@ -6,19 +6,19 @@ from math import ceil
 from typing import Literal
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.known_programs import find_program
+from rlt_api.frameworks.known_programs import find_program
 from rlt_api.model import quantity_value
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
 from rlt_core.children.argument_paths import list_argument_models, list_argument_names, list_argument_prompts
 from rlt_core.children.preflight_engine import build_engine
 from rlt_core.children.preflight_trial import build_trial
 from rlt_core.children.program import build_command
 from rlt_core.job import Job
-from rlt_core.preflight.expected import Engine, Expected, Group, NotPossible, Repository, Trial
+from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Repository, Trial
 
 VERL_DTYPE = "actor_rollout_ref.rollout.dtype"
 VERL_TEMPLATE = "actor_rollout_ref.model.custom_chat_template"

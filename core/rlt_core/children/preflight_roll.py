@@ -11,8 +11,13 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from rlt_api.frameworks.roll import RESUME_VARIABLE, build_config, build_launch, get_directory
-from rlt_api.frameworks.roll_layout import (
+from rlt_api.frameworks.command.devices import count_devices
+from rlt_api.frameworks.roll.roles import DTYPES
+from rlt_api.frameworks.roll.settings import RESUME_VARIABLE, build_config, build_launch, get_directory
+from rlt_api.frameworks.roll.values import Settings, get_block, merge
+from rlt_api.frameworks.run import Run
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_pod.command.roll_layout import (
     DEFAULTS,
     ENGINES,
     TRAINED,
@@ -20,12 +25,7 @@ from rlt_api.frameworks.roll_layout import (
     read_parallel_sizes,
     read_strategy,
 )
-from rlt_api.frameworks.roll_roles import DTYPES
-from rlt_api.frameworks.roll_values import Settings, get_block, merge
-from rlt_api.frameworks.run import Run
-from rlt_api.rules.command_devices import count_devices
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_core.preflight.expected import Engine, Trial
+from rlt_pod.preflight.expected import Engine, Trial
 
 RESUME = f"${{oc.decode:${{oc.env:{RESUME_VARIABLE}}}}}"
 """The checkpoint that the launcher has found. Without one, the config cannot be read, and the start fails."""

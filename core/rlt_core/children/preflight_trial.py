@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from math import gcd, lcm
 
-from rlt_api.frameworks.openrlhf_options import has_known_options, read_integer
-from rlt_api.known_programs import Program, find_program, find_roll_script
-from rlt_api.rules.command_devices import DEVICES, NODES, read_verl_number
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.frameworks.command.devices import DEVICES, NODES, read_verl_number
+from rlt_api.frameworks.known_programs import Program, find_program, find_roll_script
+from rlt_api.frameworks.openrlhf.options import has_known_options, read_integer
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.preflight_roll import build_roll_trial
 from rlt_core.children.program import find_working_directory
-from rlt_core.preflight.expected import NotPossible, Trial
+from rlt_pod.preflight.expected import NotPossible, Trial
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 BATCH, MINI_BATCH = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"

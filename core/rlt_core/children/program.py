@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from rlt_api.frameworks import openrlhf, roll, verl
+from rlt_api.frameworks.openrlhf import settings as openrlhf
+from rlt_api.frameworks.roll import settings as roll
 from rlt_api.frameworks.run import Run
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
+from rlt_api.frameworks.verl import settings as verl
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
 from rlt_core.job import Job
 

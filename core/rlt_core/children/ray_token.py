@@ -11,7 +11,7 @@ import base64
 import secrets
 
 from rlt_api.rules.security import supports_ray_token
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest, get_attempt_number

@@ -11,9 +11,9 @@ import json
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import size_shared_memory
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE
-from rlt_api.worker_groups import rollout_group
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE
+from rlt_api.spec.worker_groups import rollout_group
 from rlt_core import names
 from rlt_core.children.attachment import choose_host_ports, get_attachment
 from rlt_core.children.ownership import build_metadata

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from rlt_api.accelerators import GPU_RESOURCES as GPU_RESOURCES
-from rlt_api.accelerators import MIG_RESOURCE as MIG_RESOURCE
+from rlt_api.spec.accelerators import GPU_RESOURCES as GPU_RESOURCES
+from rlt_api.spec.accelerators import MIG_RESOURCE as MIG_RESOURCE
 
 # --- accelerators ---------------------------------------------------------------------------------------------------
 VENDOR_LABELS: Final = {

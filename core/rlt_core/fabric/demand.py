@@ -10,7 +10,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, EnvVar, Toleration
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import SharedMemory, size_worker_shared_memory
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.fabric.node_affinity import Requirement, Term
 
 UNREAD_VALUE = "(from a Secret or ConfigMap)"

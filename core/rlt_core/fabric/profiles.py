@@ -12,8 +12,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
-from rlt_api.finding import Finding, remove, use
-from rlt_api.spelling import find_nearest_word
+from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.findings.spelling import find_nearest_word
 from rlt_core.fabric.facts import Facts
 
 ASSUMED_VERSIONS = {"vllm": "0.32.0", "nccl": "2.29.7", "aws-ofi-nccl": "1.16.3"}

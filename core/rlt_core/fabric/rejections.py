@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlt_api.accelerators import find_unsupported, find_vendor
+from rlt_api.spec.accelerators import find_unsupported, find_vendor
 from rlt_core.fabric import aliases
 from rlt_core.fabric.candidates import Candidates
 from rlt_core.fabric.demand import MULTUS_ANNOTATION, UNREAD_VALUE, Demand

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from rlt_api.masking import mask_text
+from rlt_api.findings.masking import mask_text
 from rlt_core.knowledge.collectives import describe_late_ranks
 from rlt_core.knowledge.entries import SEVERITIES, load_entries
 from rlt_core.knowledge.scan import Match, scan_log

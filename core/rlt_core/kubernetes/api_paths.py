@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlt_api.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION
+from rlt_api.schema.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION
 from rlt_core.job import Manifest
 
 JOBS = f"/apis/{GROUP}/{VERSION}"

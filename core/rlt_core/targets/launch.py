@@ -11,8 +11,8 @@ from typing import Any
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import size_worker_shared_memory
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.training_config import CONFIG_DIRECTORY, CONFIG_FILE
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
 from rlt_core.children.attachment import get_attachment, get_network
 from rlt_core.children.config_map import build_config_map
@@ -24,8 +24,8 @@ from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.earlier_job import reject_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
-from rlt_core.keep_logs import ATTEMPT_DIRECTORY
 from rlt_core.network_status import build_network_status
+from rlt_pod.keep_logs import ATTEMPT_DIRECTORY
 
 PROGRAM = "program.sh"
 """Name of the script that runs the program."""

@@ -65,7 +65,7 @@ def build_files(files: Mapping[str, str]) -> list[str]:
 
 def build_await_nodes(launch: Launch) -> dict[str, str]:
     """The program that waits for the nodes: its path and its text."""
-    source = resources.files(__package__).joinpath("await_nodes.py")
+    source = resources.files("rlt_pod").joinpath("await_nodes.py")
     return {f"{launch.folder}/await_nodes.py": source.read_text("utf-8")}
 
 

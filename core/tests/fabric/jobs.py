@@ -9,7 +9,7 @@ import observed as o
 
 from rlt_api.blocks.resources import Resources
 from rlt_api.rules.shared_memory import size_shared_memory
-from rlt_api.status import RuntimeSnapshot
+from rlt_api.status.job_status import RuntimeSnapshot
 from rlt_core.fabric.demand import Demand
 from rlt_core.job import Job
 

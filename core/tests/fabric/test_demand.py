@@ -8,8 +8,8 @@ from typing import Any
 from fabric.node_builders import GPUS, HCA, IB, node, nvidia, pair
 from fabric.node_set import NVIDIA
 
-from rlt_api.runtime import list_accelerators
-from rlt_api.validation import validate_job
+from rlt_api.spec.runtime import list_accelerators
+from rlt_api.validation.validate import validate_job
 from rlt_core.fabric.decision import decide_group_fabric, explain_fabric
 from rlt_core.fabric.demand import UNREAD_VALUE, Demand, build_demands
 from rlt_core.fabric.nodes import parse_nodes

@@ -12,8 +12,8 @@ from hatchling.builders.wheel import WheelBuilder
 from hatchling.metadata.core import ProjectMetadata
 from hatchling.plugin.manager import PluginManager
 
-from rlt_api.crd import build_job_crd
 from rlt_api.rules.environment import PREFIXES, known_names
+from rlt_api.schema.crd import build_job_crd
 from rlt_core.knowledge.entries import Entry, check_entries, load_entries, parse_entry
 from rlt_core.knowledge.page import TITLES, build_troubleshooting_pages
 from rlt_core.knowledge.pattern import compile_pattern

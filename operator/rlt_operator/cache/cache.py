@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rlt_api.crd import KIND
+from rlt_api.schema.crd import KIND
 from rlt_core import names
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest

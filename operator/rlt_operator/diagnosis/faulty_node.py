@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rlt_api.status import PreflightCheck
+from rlt_api.status.job_status import PreflightCheck
 from rlt_core.fabric.nodes import Node
 from rlt_operator.observation import Pod
 

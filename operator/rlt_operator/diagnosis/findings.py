@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rlt_api.status import FailureFinding
+from rlt_api.status.job_status import FailureFinding
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 from rlt_operator.diagnosis.faulty_node import ADDRESS
 from rlt_operator.diagnosis.pods import IMAGE_REASONS

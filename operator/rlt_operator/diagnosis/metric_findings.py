@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlt_api.status import FailureFinding
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.job_status import FailureFinding
 from rlt_core.knowledge.entries import load_entries
 from rlt_operator.conditions import METRIC_CODES
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rlt_api.conditions import Reason
+from rlt_api.status.conditions import Reason
 from rlt_operator.observation import Container, Observed, Pod, Termination
 
 MAX_MESSAGE_LENGTH = 1024

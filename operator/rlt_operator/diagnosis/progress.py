@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
-from rlt_api.driver_report import PROGRESS_PREFIX, TRAINER_ERROR
-from rlt_api.status import CheckpointStatus, Progress, ProgressMetrics
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.job_status import CheckpointStatus, Progress, ProgressMetrics
 from rlt_operator.conditions import format_time
 from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, truncate
+from rlt_pod.report.driver_report import PROGRESS_PREFIX, TRAINER_ERROR
 
 UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 """Time of a report whose own time is not RFC 3339."""

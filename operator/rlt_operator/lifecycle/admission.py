@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.network_status import NetworkStatus
-from rlt_api.spec import RLTrainingJobSpec
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.network import NetworkStatus
 from rlt_core.children.build import build_children
 from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.raycluster import build_ray_cluster

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.status import CurrentAttempt, StopRequest
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import CurrentAttempt, StopRequest
 from rlt_operator.conditions import find_condition, format_time
 from rlt_operator.lifecycle.progress_deadline import record_progress
 from rlt_operator.lifecycle.verdict import Verdict

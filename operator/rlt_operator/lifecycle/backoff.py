@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from rlt_api.status import Attempt
+from rlt_api.status.job_status import Attempt
 
 FIRST_DELAY_S = 10
 MAX_DELAY_S = 300

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_operator.conditions import keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.diagnosis.progress import format_duration

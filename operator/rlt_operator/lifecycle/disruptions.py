@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType
-from rlt_api.status import Disruption
+from rlt_api.status.conditions import ConditionType
+from rlt_api.status.job_status import Disruption
 from rlt_core.fabric.nodes import Node
 from rlt_operator.conditions import format_time, is_true
 from rlt_operator.diagnosis.disruption import FoundDisruption, find_disruption

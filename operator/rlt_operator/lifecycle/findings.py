@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.status import Condition, FailureFinding
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Condition, FailureFinding
 from rlt_operator.conditions import ConditionUpdate, find_condition, is_true
 from rlt_operator.diagnosis.findings import MAX_FINDINGS, find_failures, find_node_problems
 from rlt_operator.diagnosis.metric_findings import find_broken_rules

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_operator.conditions import ConditionUpdate, find_condition, format_time
 from rlt_operator.lifecycle.verdict import build_cluster_ready
 from rlt_operator.observation import Observed

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.masking import mask_text
-from rlt_api.plain_secrets import find_secrets
+from rlt_api.findings.masking import mask_text
+from rlt_api.spec.plain_secrets import find_secrets
 from rlt_core.job import Job
 from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed

@@ -11,11 +11,10 @@ import json
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import AttemptProgress, StackDump
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import AttemptProgress, StackDump
 from rlt_core.children.nccl_files import find_flight_records
-from rlt_core.dump_stacks import PREFIX
 from rlt_core.entrypoint import build_stacks_directory, build_stacks_entrypoint
 from rlt_operator.conditions import ConditionUpdate, format_time
 from rlt_operator.diagnosis.progress import extract_error, format_duration, parse_last_report
@@ -25,6 +24,7 @@ from rlt_operator.lifecycle.stopping import describe_overdue_stop, is_program_ru
 from rlt_operator.lifecycle.submission import ACCEPTANCE_INTERVAL_S
 from rlt_operator.lifecycle.verdict import STOPPING_INTERVAL_S, Submission, Verdict, build_cluster_ready, fail_job
 from rlt_operator.observation import Observed
+from rlt_pod.dump_stacks import PREFIX
 
 STACKS_TIMEOUT_S = 120.0
 """Time from the decision to the end of the Ray job that writes the stacks. It has 60 s for the nodes; Ray needs some

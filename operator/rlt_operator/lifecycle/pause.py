@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from rlt_api.blocks.metric_rules import list_rules_with_action
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Pause
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.job_status import Pause
 from rlt_core.job import Job
 from rlt_operator.conditions import format_time
 from rlt_operator.observation import Observed

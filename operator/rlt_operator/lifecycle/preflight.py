@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase
-from rlt_core.children.config_map import has_preflight_program
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Phase
 from rlt_core.children.preflight_file import get_level, has_preflight
-from rlt_core.entrypoint import build_preflight_entrypoint, build_runtime_env
+from rlt_core.entrypoint import PREFLIGHT_ENTRYPOINT, build_runtime_env
 from rlt_operator.conditions import ConditionUpdate, is_true
 from rlt_operator.lifecycle.preflight_memory import is_remembered
 from rlt_operator.lifecycle.preflight_results import build_preflight_passed
@@ -60,10 +59,8 @@ def _submit(observed: Observed, spec: RLTrainingJobSpec, cluster: ConditionUpdat
     if id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
-    mounted = observed.config is None or has_preflight_program(observed.config.digests)
     # Level full runs the program, which needs its packages.
     runtime_env = build_runtime_env(spec.framework) if get_level(spec) == "full" else {}
-    entrypoint = build_preflight_entrypoint(mounted=mounted)
-    submission = Submission("the preflight checks", id, entrypoint, metadata, runtime_env)
+    submission = Submission("the preflight checks", id, PREFLIGHT_ENTRYPOINT, metadata, runtime_env)
     message = "The cluster is ready; the preflight checks are submitted."
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CHECKING, message))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import PassedPreflight
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.job_status import PassedPreflight
 from rlt_core.children.preflight_file import get_level
 from rlt_operator.observation import Observed
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.driver_report import PREFLIGHT_PREFIX
-from rlt_api.status import PreflightCheck
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import PreflightCheck
 from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.diagnosis.progress import extract_error
 from rlt_operator.lifecycle.preflight_memory import is_remembered
 from rlt_operator.observation import Observed, Pod, RayPreflight
+from rlt_pod.report.driver_report import PREFLIGHT_PREFIX
 
 C = ConditionType
 _CHECKS = TypeAdapter(list[PreflightCheck])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from rlt_api.blocks.framework import PrepareStep
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase, PreparedStep
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Phase, PreparedStep
 from rlt_core.entrypoint import build_step_entrypoint
 from rlt_operator.conditions import ConditionUpdate, format_time
 from rlt_operator.diagnosis.progress import extract_error

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import AttemptProgress, CurrentAttempt
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.job_status import AttemptProgress, CurrentAttempt
 from rlt_operator.conditions import format_time
 from rlt_operator.diagnosis.progress import format_report_time
 from rlt_operator.observation import Observed

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase
-from rlt_core.children.config_map import keeps_program_log, serves_records
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Phase
 from rlt_core.entrypoint import build_entrypoint, build_runtime_env
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose
@@ -41,10 +40,7 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
         waiting = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, message)
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
-    keep_log = observed.config is None or keeps_program_log(observed.config.digests)
-    serve_records = observed.config is None or serves_records(observed.config.digests)
-    entrypoint = build_entrypoint(job, spec, keep_log=keep_log, serve_records=serve_records)
-    submission = Submission("the job", id, entrypoint, metadata, build_runtime_env(spec.framework))
+    submission = Submission("the job", id, build_entrypoint(job, spec), metadata, build_runtime_env(spec.framework))
     submitted = ConditionUpdate("False", Reason.SUBMITTED, "The Ray job is submitted.")
     return submit(observed, submission, cluster, submitted)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
+from rlt_api.status.conditions import ConditionType, Reason
 from rlt_operator.conditions import ConditionUpdate, ConditionUpdates, format_time
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.lifecycle.verdict import Verdict

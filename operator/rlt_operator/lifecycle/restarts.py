@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.network_status import NetworkStatus
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Attempt, Disruption, Phase
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Attempt, Disruption, Phase
+from rlt_api.status.network import NetworkStatus
 from rlt_core.job import list_excluded_nodes
 from rlt_operator.conditions import ConditionUpdate, format_time, keep_conditions
 from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose, truncate
 from rlt_operator.diagnosis.progress import parse_last_report

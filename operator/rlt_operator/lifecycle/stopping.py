@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import StopRequest
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import StopRequest
 from rlt_core.children.environment import get_stop_timeout
 from rlt_operator.conditions import ConditionUpdate, format_time
 from rlt_operator.lifecycle.verdict import STOPPING_INTERVAL_S, Verdict, build_cluster_ready

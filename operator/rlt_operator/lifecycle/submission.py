@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.status import Phase
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.lifecycle.verdict import Submission, Verdict

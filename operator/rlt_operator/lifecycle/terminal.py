@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Phase
 from rlt_core import names
 from rlt_operator.conditions import ConditionUpdate, find_condition, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import describe_crashes, truncate

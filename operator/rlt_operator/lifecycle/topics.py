@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType
+from rlt_api.status.conditions import ConditionType
 from rlt_core.children.preflight_file import has_preflight
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.lifecycle.admission import build_admitted, build_fabric_verified

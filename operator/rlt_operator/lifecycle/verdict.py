@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.network_status import NetworkStatus
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Attempt, FailureFinding, Pause, Phase, PreparedStep, StackDump, StopRequest
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import ProgressReport
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Attempt, FailureFinding, Pause, Phase, PreparedStep, StackDump, StopRequest
+from rlt_api.status.network import NetworkStatus
 from rlt_core import names
 from rlt_core.children.pod_template import GCS_PORT, TemplateDryRun
 from rlt_core.job import Job, Manifest

@@ -6,13 +6,13 @@ import json
 from typing import Any
 from urllib.parse import urlencode
 
-from rlt_api.driver_report import METRICS_PORT
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.ray_http import MAX_LOG_BYTES, MAX_RESPONSE_BYTES, Head, Request, Send, UnreachableError
 from rlt_operator.diagnosis.progress import parse_report
 from rlt_operator.lifecycle.verdict import Submission
 from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks, RayStep
+from rlt_pod.report.driver_report import METRICS_PORT
 
 MAX_LOG_LINES = 2000
 """Lines at the end of a program's output that are requested."""

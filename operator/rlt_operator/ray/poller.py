@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
 from rlt_core.ray_http import Head, Send
 from rlt_operator import metrics
 from rlt_operator.observation import Ray, choose_progress_interval

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from rlt_api.conditions import Reason
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Job, Manifest

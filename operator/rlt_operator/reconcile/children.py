@@ -6,7 +6,7 @@ precondition: an object that a user creates between the read and the write is no
 
 from __future__ import annotations
 
-from rlt_api.crd import KIND
+from rlt_api.schema.crd import KIND
 from rlt_core import names
 from rlt_core.children.ray_token import add_ray_token, parse_ray_token
 from rlt_core.job import Job, Manifest

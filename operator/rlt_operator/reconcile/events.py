@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rlt_api.conditions import Reason
-from rlt_api.crd import GROUP, KIND, VERSION
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.schema.crd import GROUP, KIND, VERSION
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.masking import mask_text
-from rlt_api.spec import OPERATOR
-from rlt_api.status import Phase
+from rlt_api.findings.masking import mask_text
+from rlt_api.spec.job_spec import OPERATOR
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Phase
 from rlt_core.job import Job, Manifest, parse_job, parse_status
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from rlt_api.conditions import ConditionType
-from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
-from rlt_api.spec import OPERATOR
-from rlt_api.status import RuntimeSnapshot
+from rlt_api.spec.job_spec import OPERATOR
+from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
+from rlt_api.status.conditions import ConditionType
+from rlt_api.status.job_status import RuntimeSnapshot
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.preflight_file import has_preflight

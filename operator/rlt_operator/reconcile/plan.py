@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from rlt_api.conditions import ConditionType
-from rlt_api.spec import OPERATOR, RLTrainingJobSpec
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.spec.job_spec import OPERATOR, RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Manifest

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from rlt_api.conditions import ConditionType, Reason
-from rlt_api.crd import GROUP, KIND, VERSION
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.status import Phase, PreparedStep, RayClusterStatus, RLTrainingJobStatus
+from rlt_api.schema.crd import GROUP, KIND, VERSION
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import Phase, PreparedStep, RayClusterStatus, RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import format_time, is_true, merge_conditions

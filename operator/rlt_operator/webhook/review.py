@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from rlt_api.crd import GROUP, KIND, RUNTIME_KIND
-from rlt_api.finding import Finding
-from rlt_api.plain_secrets import warn_plain_secrets
-from rlt_api.runtime import RLRuntimeSpec
-from rlt_api.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
-from rlt_api.spec import RLTrainingJobSpec
-from rlt_api.validation import (
+from rlt_api.findings.finding import Finding
+from rlt_api.schema.crd import GROUP, KIND, RUNTIME_KIND
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.plain_secrets import warn_plain_secrets
+from rlt_api.spec.runtime import RLRuntimeSpec
+from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
+from rlt_api.validation.validate import (
     get_queue_label,
     given_paths,
     validate_change,
@@ -25,7 +25,7 @@ from rlt_api.validation import (
     validate_manifest,
     validate_structure,
 )
-from rlt_api.warnings import find_warnings
+from rlt_api.validation.warnings import find_warnings
 
 Json = dict[str, Any]
 Runtimes = Mapping[str, Mapping[str, Any] | None]

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from cryptography import x509
 
-from rlt_api.runtime_policy import RuntimePolicy
+from rlt_api.spec.runtime_policy import RuntimePolicy
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics

@@ -24,9 +24,9 @@ from cryptography import x509
 from api_objects import build_path, create_object, delete_object, patch_object, read_object, read_objects, request
 from cluster import Cluster
 from forked_programs import start_forked
-from rlt_api.driver_report import METRICS_PORT
 from rlt_core.names import CANCEL_ANNOTATION, DASHBOARD_PORT
 from rlt_operator.__main__ import main
+from rlt_pod.report.driver_report import METRICS_PORT
 
 OF_NO_JOB = (" ", "pods/proxy", "customresourcedefinitions", "rlruntimes", "leases")
 """Ends of keys whose requests do not belong to a job (" ": discovery), or reach Ray through the API server."""

@@ -9,7 +9,7 @@ import pytest
 from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
-from rlt_api.validation import validate_job
+from rlt_api.validation.validate import validate_job
 
 pytestmark = pytest.mark.apiserver
 

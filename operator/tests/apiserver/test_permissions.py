@@ -13,7 +13,7 @@ from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.test_refusals import wait_for_rejection
 from apiserver.waiting import eventually
 
-from rlt_api.conditions import ConditionType as C
+from rlt_api.status.conditions import ConditionType as C
 
 pytestmark = pytest.mark.apiserver
 

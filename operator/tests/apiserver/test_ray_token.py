@@ -19,7 +19,7 @@ from apiserver.test_ray_jobs import make_ready
 from apiserver.waiting import eventually
 from gate import Gate
 
-from rlt_api.driver_report import METRICS_PORT
+from rlt_pod.report.driver_report import METRICS_PORT
 
 pytestmark = pytest.mark.apiserver
 

@@ -11,7 +11,7 @@ import pytest
 from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
-from rlt_api.conditions import ConditionType as C
+from rlt_api.status.conditions import ConditionType as C
 
 pytestmark = pytest.mark.apiserver
 

@@ -1,4 +1,4 @@
-"""The table of contradictions (crds/tests/cases.py) in the real API server: with the CRD alone, then with the webhook.
+"""The table of contradictions (api/tests/cases.py) in the real API server: with the CRD alone, then with the webhook.
 
 Also how the API server handles nulls, integral floats and unknown fields.
 """
@@ -15,8 +15,8 @@ from cases import CASES, Case
 from job_specs import BUILTIN
 
 from fuzz_api import ApiResponse, ApiServer
-from rlt_api.crd import GROUP, KIND, VERSION
-from rlt_api.validation import validate_manifest
+from rlt_api.schema.crd import GROUP, KIND, VERSION
+from rlt_api.validation.validate import validate_manifest
 
 pytestmark = pytest.mark.apiserver
 

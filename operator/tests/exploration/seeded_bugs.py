@@ -11,7 +11,7 @@ from unittest import mock
 
 from exploration.api_server import ApiServer
 
-from rlt_api.conditions import ConditionType
+from rlt_api.status.conditions import ConditionType
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi

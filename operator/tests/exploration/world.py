@@ -15,7 +15,7 @@ from exploration.process import Crash, Fault, Process, Transport
 from exploration.simulation import CLOCK, run_at, run_now
 from exploration.symmetry import canonicalize
 
-from rlt_api.status import RLTrainingJobStatus
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths

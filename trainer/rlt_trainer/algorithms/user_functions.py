@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlt_api.blocks.functions import PythonFunction
-from rlt_api.training_config import FUNCTIONS_DIRECTORY
+from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
 
 
 def load_user_function(function: PythonFunction, *, field: str) -> Callable[..., Any]:

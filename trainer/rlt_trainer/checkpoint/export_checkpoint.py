@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.device_mesh import init_device_mesh
 from transformers import PreTrainedModel
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.checkpoint.contents import select_shapes
 from rlt_trainer.checkpoint.export import MAX_SHARD_BYTES, Weights, export, replace_directory, split_shards, write_model
 from rlt_trainer.checkpoint.marker import COMPLETE, DamagedCheckpointError, list_marked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
+from rlt_api.spec.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
 
 Role = Literal["train", "rollout"]
 

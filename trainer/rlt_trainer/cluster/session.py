@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rlt_api.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
+from rlt_api.spec.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
 
 
 def join_ray(config: TrainingConfig, *, local: bool) -> None:

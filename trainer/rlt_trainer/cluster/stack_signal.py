@@ -6,7 +6,7 @@ import faulthandler
 import os
 import signal
 
-from rlt_api.driver_report import STACK_FILE
+from rlt_pod.report.driver_report import STACK_FILE
 
 
 def write_stacks_on_signal() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.actors import results, start_actor, submit
 from rlt_trainer.cluster.placement import find_hosts, reserve_pods
 from rlt_trainer.cluster.pods import Pods

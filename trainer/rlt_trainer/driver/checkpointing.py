@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.kl_controller import KlController
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.resume import Resumed

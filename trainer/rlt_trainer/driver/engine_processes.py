@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.actors import WorkerDiedError, call, kill, start_actor
 from rlt_trainer.cluster.placement import reserve_pods
 from rlt_trainer.cluster.pods import rollout_pods

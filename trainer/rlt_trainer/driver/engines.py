@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from prometheus_client.core import Metric
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.prompt import Prompt

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlt_api.blocks.algorithm import Algorithm
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Advantages, Estimator, place_at_last_token
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
 from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout, is_bypassed

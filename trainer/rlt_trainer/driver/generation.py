@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from rlt_api.blocks.training import Validation
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
 from rlt_trainer.algorithms.shaping import compute_overlong_penalty
 from rlt_trainer.batches.rollout_batch import RolloutBatch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from rlt_api.model_families import find_adapter_obstacle, find_vllm_obstacle
-from rlt_api.training_config import TrainingConfig
+from rlt_api.rules.model_families import find_adapter_obstacle, find_vllm_obstacle
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import count_train_workers
 from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.data.tokenizer import load_tokenizer

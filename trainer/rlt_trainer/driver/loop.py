@@ -9,7 +9,7 @@ from functools import cache
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.kl_controller import KlController
 from rlt_trainer.algorithms.rollout_correction import is_bypassed
 from rlt_trainer.batches.recording import Recording

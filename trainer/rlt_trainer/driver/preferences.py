@@ -8,7 +8,7 @@ from functools import cached_property
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.masking import row_sums
 from rlt_trainer.algorithms.preferences import dpo_loss
 from rlt_trainer.batches.pairs import Pairs

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.operations import Observability
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.recording import Recording
 from rlt_trainer.policy.mesh import data_parallel_size
 from rlt_trainer.telemetry.run_directory import RECORDINGS

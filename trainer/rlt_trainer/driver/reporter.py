@@ -10,12 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rlt_api.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
-from rlt_api.metric_rules import DEFAULTS, Limit, MetricHistory, forget_streaks, list_broken, record
-from rlt_api.status import ProgressMetrics
-from rlt_api.step_history import METRICS_FILE, read_history
-from rlt_api.step_line import step_line
-from rlt_api.training_config import BrokenMetricRule, ProgressReport
+from rlt_api.spec.training_config import BrokenMetricRule, ProgressReport
+from rlt_api.status.job_status import ProgressMetrics
+from rlt_pod.report.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
+from rlt_pod.report.metric_rules import DEFAULTS, Limit, MetricHistory, forget_streaks, list_broken, record
+from rlt_pod.report.step_history import METRICS_FILE, read_history
+from rlt_pod.report.step_line import step_line
 from rlt_trainer.telemetry.rollout_log import select_rollouts
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.run_history import has_metrics

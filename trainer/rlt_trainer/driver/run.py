@@ -9,9 +9,9 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from rlt_api.blocks.metric_rules import build_limits
-from rlt_api.driver_report import METRICS_PORT
-from rlt_api.driver_server import read_token
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
+from rlt_pod.report.driver_report import METRICS_PORT
+from rlt_pod.report.driver_server import read_token
 from rlt_trainer.cluster.pods import training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlt_api.training_config import ResolvedTraining
+from rlt_api.spec.training_config import ResolvedTraining
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.workers.train_worker import TrainWorker

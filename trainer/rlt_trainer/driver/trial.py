@@ -10,8 +10,8 @@ from typing import Any
 from uuid import uuid4
 
 from rlt_api.blocks.operations import Observability
-from rlt_api.step_history import METRICS_FILE
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
+from rlt_pod.report.step_history import METRICS_FILE
 from rlt_trainer.driver.run import run
 from rlt_trainer.extras import validate_extras
 from rlt_trainer.telemetry.run_directory import RunDirectory, get_rollouts_file

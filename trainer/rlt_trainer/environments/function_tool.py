@@ -12,7 +12,7 @@ from transformers.utils.chat_template_utils import (
 )
 
 from rlt_api.blocks.functions import PythonFunction
-from rlt_api.training_config import FUNCTIONS_DIRECTORY
+from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.environments.tool import ToolSchema
 from rlt_trainer.rewards.outcome import Failure

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from rlt_api.blocks.rollout import MultiTurn
-from rlt_api.pod_variables import API_KEY, tool_prefix
+from rlt_api.spec.pod_variables import API_KEY, tool_prefix
 from rlt_trainer.environments.calculator import format_result
 from rlt_trainer.environments.function_tool import FunctionTool
 from rlt_trainer.environments.mcp_tools import McpConnection

@@ -8,7 +8,7 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from rlt_api.blocks.algorithm import Distillation
 from rlt_api.blocks.model import Model
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.data.seeded_model import build_seeded_config
 from rlt_trainer.policy.families import VISION

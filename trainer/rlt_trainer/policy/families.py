@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from rlt_api.blocks.model import Lora
-from rlt_api.model_families import EXPERT_PARALLEL, ROUTER_BIAS
+from rlt_api.rules.model_families import EXPERT_PARALLEL, ROUTER_BIAS
 from rlt_trainer.telemetry.flops import count_experts
 
 ENCODER = "its attention is not causal"

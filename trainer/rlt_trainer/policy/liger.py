@@ -8,7 +8,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from rlt_api.model_families import LIGER_FAMILIES
+from rlt_api.rules.model_families import LIGER_FAMILIES
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel  # takes half a second, and the driver needs no model

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from rlt_api.blocks.rewards import Judge
-from rlt_api.masking import mask_text
+from rlt_api.findings.masking import mask_text
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.rewards.outcome import Failure, Outcome, Reason
 

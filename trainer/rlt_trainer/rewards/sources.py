@@ -12,9 +12,9 @@ from typing import Any, Protocol, Self
 from pydantic import ValidationError
 
 from rlt_api.blocks.rewards import Reward, RewardFunction
-from rlt_api.pod_variables import API_KEY, reward_prefix
-from rlt_api.reward_rules import RULE_OPTIONS
-from rlt_api.training_config import FUNCTIONS_DIRECTORY
+from rlt_api.spec.pod_variables import API_KEY, reward_prefix
+from rlt_api.spec.reward_rules import RULE_OPTIONS
+from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.pod_variables import read_variable, read_variables
 from rlt_trainer.rewards import rules

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import GenerationConfig
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.policy.config import load_config_from, load_image_processor
 from rlt_trainer.policy.model_files import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling

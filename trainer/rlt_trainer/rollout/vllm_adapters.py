@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlt_api.blocks.model import Lora
-from rlt_api.engine_options import MAX_LORA_RANKS
+from rlt_api.spec.engine_options import MAX_LORA_RANKS
 from rlt_trainer.policy.config import load_config_from
 from rlt_trainer.policy.families import find_auto_class
 from rlt_trainer.policy.lora import add_adapters, is_adapter

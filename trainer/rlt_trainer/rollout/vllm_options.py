@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlt_api.blocks.rollout import Rollout
-from rlt_api.engine_options import SET_BY
+from rlt_api.spec.engine_options import SET_BY
 
 if TYPE_CHECKING:
     from rlt_trainer.rollout.vllm_adapters import Adapters

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from rlt_api import prometheus_names as names
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_pod.report import prometheus_names as names
 
 
 @dataclass(frozen=True)

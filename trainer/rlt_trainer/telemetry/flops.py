@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""As rlt_api.model_families.NUMBER_OF_EXPERTS, which is not in the standard library."""
+"""As rlt_api.rules.model_families.NUMBER_OF_EXPERTS, which is not in the standard library."""
 DENSE_MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"})
 """model_type of the supported dense decoders: attention, and a gated MLP of three matrices."""
 MOE_MODEL_TYPES = frozenset(

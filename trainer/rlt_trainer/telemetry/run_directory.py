@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlt_api.step_history import METRICS_FILE
-from rlt_api.training_config import TrainingConfig, dump_config
+from rlt_api.spec.training_config import TrainingConfig, dump_config
+from rlt_pod.report.step_history import METRICS_FILE
 from rlt_trainer.data.images import FOLDER as IMAGES
 from rlt_trainer.telemetry.spans import Span
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rlt_api.step_history import METRICS_FILE, iterate_steps
+from rlt_pod.report.step_history import METRICS_FILE, iterate_steps
 from rlt_trainer.telemetry.run_directory import ROLLOUTS, SPANS, get_rollouts_file
 
 MAX_ROLLOUTS_BYTES = 64 * 2**20

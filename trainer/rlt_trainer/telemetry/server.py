@@ -19,10 +19,10 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from rlt_api.driver_server import DriverServer
-from rlt_api.kept_logs import list_logs, read_log
-from rlt_api.step_history import METRICS_FILE, read_history
-from rlt_api.training_config import ProgressReport
+from rlt_api.spec.training_config import ProgressReport
+from rlt_pod.report.driver_server import DriverServer
+from rlt_pod.report.kept_logs import list_logs, read_log
+from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_trainer.telemetry.exposition import Snapshot, build_families, label_engines
 from rlt_trainer.telemetry.run_history import find_latest_rollouts, read_rollouts, read_spans
 

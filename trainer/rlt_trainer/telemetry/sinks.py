@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.telemetry.tensorboard_sink import TensorBoardSink
 from rlt_trainer.telemetry.wandb_sink import WandbSink
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.actors import kill, results, submit, wait
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal

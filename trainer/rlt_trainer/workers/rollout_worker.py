@@ -14,7 +14,7 @@ import torch
 from prometheus_client.core import Metric
 from transformers.utils.logging import disable_progress_bar
 
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.cluster.pods import count_train_workers
 from rlt_trainer.cluster.rendezvous import node_address, use_interface_of

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.stateful import Stateful
 from transformers.utils.logging import disable_progress_bar
 
 from rlt_api.blocks.checkpoint import Checkpoint
-from rlt_api.training_config import TrainingConfig
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult

@@ -1,0 +1,1 @@
+"""What validation finds: findings, their texts, and the masking of secrets."""

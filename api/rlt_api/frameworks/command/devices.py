@@ -1,0 +1,145 @@
+"""The devices that a known program requests, compared with the worker groups. Ray waits forever for missing devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.findings.finding import Edit, Finding, printable, use
+from rlt_api.frameworks.known_programs import Argument, Program, build_option_key, find_program
+from rlt_api.frameworks.mapping import load_mapping
+from rlt_api.frameworks.openrlhf.options import read_integer
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+
+COMMAND, RULE = "spec.framework.command", "command-devices"
+NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
+TENSOR_PARALLEL = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+ACTOR = ("actor.num_nodes", "actor.num_gpus_per_node")
+"""OpenRLHF's options with the devices of the actor."""
+
+
+def validate_command_devices(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The devices that verl's or OpenRLHF's arguments request must exist: trainer.nnodes times
+    trainer.n_gpus_per_node, or the nodes of the actor."""
+    program = find_program(spec.framework.command or [])
+    if program is None:
+        return
+    if program.name == "verl":
+        yield from _validate_verl(program, spec)
+    else:
+        yield from _validate_openrlhf(program, spec)
+
+
+def read_verl_number(program: Program, key: str) -> int | None:
+    """Return the value of a key, or verl's default. None if it is unknown or not an integer."""
+    if key in program.given:
+        value = program.values.get(key)
+    else:
+        default = None if program.own_config else next(each for each in load_mapping().verl if each.key == key).default
+        value = default
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def count_devices(groups: Sequence[WorkerGroup]) -> int:
+    """Count the accelerators of all pods."""
+    return sum(group.replicas * group.accelerator.count for group in groups if group.accelerator)
+
+
+def describe_groups(groups: Sequence[WorkerGroup]) -> str:
+    """Return the pods with their accelerators, for messages: "2 pods with 8 nvidia.com/gpu"."""
+    parts = []
+    for group in groups:
+        devices = (
+            f"{group.accelerator.count} {group.accelerator.resource_name}" if group.accelerator else "no accelerator"
+        )
+        parts.append(f"{group.replicas} pod{'s' * (group.replicas > 1)} with {devices}")
+    return " and ".join(parts)
+
+
+def build_argument_finding(
+    argument: Argument, message: str, fix: str, rule: str, involved: tuple[str, ...], value: str | None = None
+) -> Finding:
+    """Build the finding of an argument; `value` is the one that resolves it."""
+    field = f"{COMMAND}[{argument.index}]"
+    edits: tuple[Edit, ...] = use(field, f"{argument.prefix}{argument.key}={value}") if value is not None else ()
+    return Finding(field, printable(f"{argument.key}={argument.value}"), message, fix, rule, involved, edits)
+
+
+def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    groups = spec.cluster.workers
+    nodes, devices = read_verl_number(program, NODES), read_verl_number(program, DEVICES)
+    if program.values.get("trainer.device", "cuda") != "cuda" or not nodes or not devices:
+        return
+    most = max(group.accelerator.count if group.accelerator else 0 for group in groups)
+    involved, given = _involved(groups), describe_groups(groups)
+    argument = program.given.get(DEVICES)
+    if most and devices > most:
+        message = f"is more than the accelerators of a pod ({given}): verl waits for them"
+        if argument is None:
+            yield Finding(
+                COMMAND, f"{DEVICES}={devices}, verl's default", message, f"add {DEVICES}={most}", RULE, involved
+            )
+        else:
+            fix, value = f"use {DEVICES}={most}", None if program.in_script else str(most)
+            yield build_argument_finding(argument, message, fix, RULE, involved, value)
+        return
+    slots = sum(group.replicas * ((group.accelerator.count // devices) if group.accelerator else 0) for group in groups)
+    slots = slots or sum(group.replicas for group in groups)
+    argument = program.given.get(NODES)
+    if argument is not None and nodes > slots:
+        message = f"is more than the {slots} that the job has ({given}): verl waits for the others"
+        fix = f"use {NODES}={slots}, or {nodes} replicas"
+        yield build_argument_finding(argument, message, fix, RULE, involved, None if program.in_script else str(slots))
+        return
+    size, argument = read_verl_number(program, TENSOR_PARALLEL), program.given.get(TENSOR_PARALLEL)
+    if most and argument is not None and not program.separate and size and (nodes * devices) % size:
+        message = f"does not divide the {nodes * devices} accelerators of the training ({NODES} x {DEVICES})"
+        below = max(each for each in range(1, size) if (nodes * devices) % each == 0)
+        fix, value = f"use {TENSOR_PARALLEL}={below}", None if program.in_script else str(below)
+        yield build_argument_finding(argument, message, fix, RULE, involved, value)
+
+
+def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The actor's nodes, and the engines if they have devices of their own."""
+    values, groups = program.values, spec.cluster.workers
+    total, most = count_devices(groups), max((each.accelerator.count for each in groups if each.accelerator), default=0)
+    nodes, per_node = (read_integer(program, name) for name in ACTOR)
+    if not (most and per_node and nodes):
+        return
+    involved, given = _involved(groups), describe_groups(groups)
+    if per_node > most:
+        message, fix = f"is more than the accelerators of a pod ({given}): Ray waits for them", f"use {most}"
+        yield _build_option_finding(program, ACTOR[1], per_node, message, fix, involved)
+        return
+    engines, size = values.get("vllm_num_engines", 0), values.get("vllm_tensor_parallel_size", 1)
+    own = engines * size if isinstance(engines, int) and isinstance(size, int) else 0
+    colocated = values.get("colocate_all_models") or values.get("train_colocate_all")
+    asynchronous = values.get("async_train") or values.get("train_async_enable")
+    own = 0 if colocated and not asynchronous else own
+    if nodes * per_node + own > total:
+        engine_part = f" + {own} of the vLLM engines" if own else ""
+        message = (
+            f"needs {nodes * per_node}{engine_part} accelerators, and the job has {total} ({given}): Ray waits for them"
+        )
+        fix = "use fewer, or more replicas" + (", or --train.colocate_all" if own else "")
+        yield _build_option_finding(program, ACTOR[0], nodes, message, fix, involved)
+
+
+def _build_option_finding(
+    program: Program, name: str, value: int, message: str, fix: str, involved: tuple[str, ...]
+) -> Finding:
+    """Build the finding of an option of OpenRLHF, or of its default."""
+    if argument := program.given.get(build_option_key(name)):
+        return build_argument_finding(argument, message, fix, RULE, involved)
+    return Finding(COMMAND, f"--{name}={value}, OpenRLHF's default", message, fix, RULE, involved)
+
+
+def _involved(groups: Sequence[WorkerGroup]) -> tuple[str, ...]:
+    return tuple(
+        f"spec.cluster.workers[{index}].{name}"
+        for index, group in enumerate(groups)
+        for name in ("replicas", *(["accelerator.count"] if group.accelerator else []))
+    )
+
+
+RULES = (validate_command_devices,)

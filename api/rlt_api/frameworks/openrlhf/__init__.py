@@ -1,0 +1,1 @@
+"""OpenRLHF: settings, options, rules and warnings."""

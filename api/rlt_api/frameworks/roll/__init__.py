@@ -1,0 +1,1 @@
+"""ROLL: settings, roles, rules and warnings."""

@@ -1,0 +1,1 @@
+"""verl: settings, overrides, rules and warnings."""

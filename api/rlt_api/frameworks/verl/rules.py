@@ -1,0 +1,179 @@
+"""Framework verl: fields of a spec that verl has no setting for, and overrides that contradict the pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rlt_api.findings.finding import Finding, printable, use
+from rlt_api.frameworks.known_programs import parse_overrides
+from rlt_api.frameworks.run import Run
+from rlt_api.frameworks.verl.settings import is_old, list_settings
+from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+
+OVERRIDES = "spec.framework.overrides"
+PODS = {
+    "trainer.nnodes": "spec.cluster.workers[].replicas",
+    "trainer.n_gpus_per_node": "spec.cluster.workers[].accelerator.count",
+    "actor_rollout_ref.rollout.nnodes": "spec.cluster.workers[].replicas",
+    "actor_rollout_ref.rollout.n_gpus_per_node": "spec.cluster.workers[].accelerator.count",
+}
+"""Key -> the field that determines it. Ray waits for nodes and devices that do not exist."""
+
+
+def validate_verl_fields(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """framework.type verl rejects fields that change the training and have no counterpart in the settings of verl."""
+    if spec.framework.type != "verl":
+        return
+    entries = [*_list_sources(spec), *_list_rewards(spec), *_list_learning(spec), *_list_running(spec)]
+    if is_old(spec.framework):
+        entries += _list_newer_than_0_5(spec)
+    yield from build_findings(spec, entries)
+
+
+def validate_framework_devices(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """framework.type verl, openrlhf and roll need workers with accelerators.
+
+    verl and openrlhf need the same number in each pod, because they place training and engines by the number of devices
+    alone.
+    """
+    framework, first = spec.framework.type, spec.cluster.workers[0].accelerator
+    if framework not in ("verl", "openrlhf", "roll"):
+        return
+    for index, group in enumerate(spec.cluster.workers):
+        field = f"spec.cluster.workers[{index}].accelerator"
+        if group.accelerator is None:
+            message, fix = f"is required by framework {framework}, which trains on GPUs", "add it"
+            edits = use(field, {"resourceName": "nvidia.com/gpu", "count": 1})
+            yield Finding(field, "none", message, fix, "framework-devices", (TYPE,), edits)
+        elif framework != "roll" and first and group.accelerator.count != first.count:
+            field, given = f"{field}.count", str(group.accelerator.count)
+            message = f"differs from workers[0].accelerator.count {first.count}, and {framework} may mix up the groups"
+            fix, edits = f"use {first.count}", use(field, first.count)
+            yield Finding(field, given, message, fix, "framework-devices", (TYPE,), edits)
+
+
+def validate_verl_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """framework.overrides are Hydra overrides, and do not contradict the number of pods and their accelerators."""
+    if spec.framework.type != "verl":
+        return
+    rule = "framework-overrides"
+    for index, text in enumerate(spec.framework.overrides):
+        field = f"{OVERRIDES}[{index}]"
+        if not re.fullmatch(r"(\+\+?)?[A-Za-z_][\w./@-]*=.*|~[A-Za-z_][\w./@-]*(=.*)?", text, re.DOTALL):
+            message, fix = "is not an override of Hydra", "write KEY=VALUE, such as trainer.balance_batch=false"
+            yield Finding(field, printable(text), message, fix, rule, (TYPE,))
+    if spec.model is None or spec.data is None:
+        return
+    settings = list_settings(spec, Run("", "", ""))
+    for argument in parse_overrides(spec.framework.overrides):
+        owner, value = PODS.get(argument.key), settings.get(argument.key)
+        if owner and value is not None and argument.value != str(value):
+            field, message = f"{OVERRIDES}[{argument.index}]", f"contradicts {owner}: {value}, so that verl would wait"
+            given = printable(f"{argument.key}={argument.value}")
+            yield Finding(field, given, message, "remove it, and change the worker group", rule, (TYPE, owner))
+
+
+def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
+    yield from list_model(spec)
+    data = spec.data
+    if data:
+        reason, fix = "it reads Parquet files with the columns of verl's examples", "write them, and use data.files"
+        for source in ("preset", "hub", "inline"):
+            yield f"spec.data.{source}", getattr(data, source) is not None, reason, fix
+        reason = "it reads the answers from the column reward_model, ground_truth"
+        yield "spec.data.answerKey", data.answer_key != "answer", reason, REMOVE
+        yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
+
+
+def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
+    reason = "its rule follows from the column data_source"
+    fix = "remove it, or use rewards[].function"
+    for index, reward in enumerate(spec.rewards):
+        field = f"spec.rewards[{index}]"
+        yield f"{field}.name", reward.name is not None, reason, fix
+        for name in ("model", "judge"):
+            yield f"{field}.{name}", getattr(reward, name) is not None, "it has no field for it", fix
+        yield f"{field}.env", bool(reward.env), "the function runs with the variables of the pod", REMOVE
+        yield f"{field}.weight", reward.weight != 1, "the function is the whole reward", REMOVE
+        yield field, index > 0, "it has one reward function", REMOVE
+
+
+def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
+    algorithm, training = spec.algorithm, spec.training
+    function = "select it by a module of your image and framework.overrides"
+    field = "spec.algorithm"
+    yield f"{field}.convention", algorithm.convention != "verl", "it has its own formulas", REMOVE
+    yield f"{field}.advantageFunction", algorithm.advantage_function is not None, function, REMOVE
+    yield f"{field}.policyLossFunction", algorithm.policy_loss_function is not None, function, REMOVE
+    reason = "responses of the maximum length always count"
+    yield f"{field}.maskTruncatedCompletions", algorithm.mask_truncated_completions, reason, REMOVE
+    yield f"{field}.dpo", algorithm.dpo is not None, "it trains with reinforcement learning", REMOVE
+    reason = "its teachers have GPUs of their own: set its distillation keys in framework.overrides"
+    yield f"{field}.distillation", algorithm.distillation is not None, reason, REMOVE
+    reason = "its FSDP backend has no option for it"
+    yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE
+    yield f"{field}.routerBiasUpdateRate", algorithm.router_bias_update_rate > 0, reason, REMOVE
+    critic, schedule = algorithm.critic, training.lr_schedule
+    if critic:
+        reason, fix = "it loads the newest revision", "copy the revision to a volume, and use its path"
+        yield f"{field}.critic.modelRevision", critic.model_revision is not None, reason, fix
+    yield "spec.training.optimizer", training.optimizer != "adamw", "it trains with AdamW", REMOVE
+    reason, given = "its FSDP backend has no option for it", training.expert_parallel_size > 1
+    yield "spec.training.expertParallelSize", given, reason, REMOVE
+    yield "spec.training.warmup", training.warmup is not None, "its SFT trainer is another program", REMOVE
+    if schedule:
+        reason = "it has the schedules constant and cosine"
+        yield "spec.training.lrSchedule.type", schedule.type == "linear", reason, REMOVE
+        reason = "the decay ends with the training"
+        yield "spec.training.lrSchedule.decaySteps", schedule.decay_steps is not None, reason, REMOVE
+
+
+def _list_running(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
+    rollout, checkpoint = spec.rollout, spec.checkpoint
+    yield "spec.rollout.engine", rollout.engine != "vllm", "it generates with vLLM", REMOVE
+    reason = "its tools and agents are classes in the image, selected by framework.overrides"
+    yield "spec.rollout.multiTurn", rollout.multi_turn is not None, reason, REMOVE
+    yield "spec.checkpoint.keepBest", checkpoint.keep_best, "it keeps the latest checkpoints", REMOVE
+    reason = "verl 0.9 does not resume from checkpoints that it saves asynchronously"
+    yield "spec.checkpoint.asynchronous", checkpoint.asynchronous, reason, REMOVE
+    yield "spec.observability.recordSteps", bool(spec.observability.record_steps), "it records no steps", REMOVE
+
+
+def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
+    algorithm, fix = spec.algorithm, 'remove it, or use framework.version: "0.9"'
+    yield "spec.algorithm.policyLoss", algorithm.policy_loss != "vanilla", "version 0.5 has vanilla alone", fix
+    yield "spec.algorithm.filterGroups", algorithm.filter_groups is not None, "version 0.5 has no filter", fix
+    yield (
+        "spec.algorithm.rolloutCorrection",
+        algorithm.rollout_correction is not None,
+        "version 0.5 has no correction",
+        fix,
+    )
+    rollout, reason = spec.rollout, "version 0.5 has no asynchronous trainer in main_ppo"
+    yield "spec.rollout.mode", rollout.mode != "colocated", reason, fix
+    yield "spec.rollout.staleness", rollout.staleness is not None, reason, fix
+    yield "spec.rollout.quantization", rollout.quantization is not None, "version 0.5 has no key for it", fix
+    reason = "version 0.5 has no estimators with a +"
+    yield "spec.algorithm.klLossType", algorithm.kl_loss_type.endswith("+"), reason, fix
+    reason, frozen = "version 0.5 trains the vision tower", bool(spec.model and spec.model.freeze_vision_tower)
+    yield "spec.model.freezeVisionTower", frozen, reason, fix
+    reason = "version 0.5 computes in bfloat16"
+    yield "spec.model.dtype", bool(spec.model and spec.model.dtype != "bfloat16"), reason, fix
+    profiler = spec.observability.profiler
+    yield "spec.observability.profiler", profiler is not None, "version 0.5 has no torch.profiler", fix
+    for index, path in enumerate((spec.data and spec.data.files) or []):
+        yield f"spec.data.files[{index}]", not path.endswith(".parquet"), "version 0.5 reads Parquet alone", fix
+    for index, path in enumerate((spec.data and spec.data.val_files) or []):
+        yield f"spec.data.valFiles[{index}]", not path.endswith(".parquet"), "version 0.5 reads Parquet alone", fix
+    for index, reward in enumerate(spec.rewards):
+        reason, own = "version 0.5 loads a file, not a module of the image", reward.function
+        yield f"spec.rewards[{index}].function.name", bool(own and own.config_map is None), reason, "add configMap"
+
+
+RULES = (
+    validate_verl_fields,
+    validate_framework_devices,
+    validate_verl_overrides,
+)

@@ -1,0 +1,1 @@
+"""The rules of a spec. Each function is named after its rule."""

@@ -1,0 +1,115 @@
+"""A runtime's limits on fields of its jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from rlt_api.findings.finding import Finding, child_path, printable
+from rlt_api.findings.spelling import find_nearest_word
+from rlt_api.model import quantity_value
+from rlt_api.rules.queues import KUEUE_LABEL
+from rlt_api.schema.model_schema import Schema, walk_leaves
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.runtime import Limit, RLRuntimeSpec
+
+QUEUE_NAME = "spec.scheduling.queueName"
+QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?"
+
+
+def validate_within_limits(
+    spec: RLTrainingJobSpec, runtime: RLRuntimeSpec, queue_label: str | None = None
+) -> Iterator[Finding]:
+    """Validate the resolved spec of a job, with its defaults, against the limits of its runtime.
+
+    `queue_label` is the value of the job's label for Kueue, which overrides spec.scheduling.queueName.
+    """
+    resolved = spec.to_json()
+    for limit in runtime.limits:
+        for path, value in find_values(resolved, limit.field):
+            yield from _validate_limit(limit, path, value)
+        if limit.field == QUEUE_NAME and queue_label is not None:
+            yield from _validate_limit(limit, f"metadata.labels[{KUEUE_LABEL}]", queue_label)
+
+
+def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
+    """Validate the limits of a runtime: each names an existing field and allows at least one value."""
+    known = {path.removesuffix("[]"): schema for path, schema in walk_leaves(RLTrainingJobSpec)}
+    for index, limit in enumerate(runtime.limits):
+        field = f"spec.limits[{index}]"
+        if limit.max is None and limit.min is None and limit.allowed is None:
+            yield Finding(field, "none", "must have max, min or allowed", "add at least one of them", "limit")
+        if limit.min is not None and limit.max is not None and limit.min > limit.max:
+            message = f"is above max {_plain(limit.max)}"
+            yield Finding(f"{field}.min", f"{_plain(limit.min)}", message, f"use {_plain(limit.max)} or less", "limit")
+        if not any(_is_name_of(limit.field, path, schema) for path, schema in known.items()):
+            deep = sorted(
+                path for path in known if path.startswith(f"{limit.field}.") or path.startswith(f"{limit.field}[].")
+            )
+            meant = deep[0] if deep else find_nearest_word(limit.field, known, max_distance=8)
+            fix = f"did you mean {meant}?" if meant else "see kubectl explain rltrainingjob.spec"
+            yield Finding(f"{field}.field", limit.field, "is not a field of a job with a value", fix, "limit")
+
+
+def _is_name_of(field: str, path: str, schema: Schema) -> bool:
+    """Whether a limit's field, in which * stands for any name, is the path, or below it in a podTemplate or a map."""
+    given, known = (each.replace("[]", "").split(".") for each in (field, path))
+    if len(given) > len(known) and "additionalProperties" not in schema:
+        return False
+    matched = zip(given, known, strict=False)
+    return len(given) >= len(known) and all(one in ("*", other) for one, other in matched)
+
+
+def find_values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of each field that a limit applies to: [] stands for every item, * for every field.
+
+    A null above the field in a podTemplate removes the field, so that it is its value.
+    """
+    found: list[tuple[str, Any]] = [("spec", spec)]
+    for part in field.removeprefix("spec.").split("."):
+        name = part.removesuffix("[]")
+        yield from ((path, None) for path, at in found if at is None)
+        found = [
+            (child_path(path, key), at[key])
+            for path, at in found
+            if isinstance(at, Mapping)
+            for key in (at if name == "*" else [name])
+            if key in at
+        ]
+        lists = [(path, at) for path, at in found if isinstance(at, list)]
+        found = [pair for pair in found if not isinstance(pair[1], list)]
+        found += [(f"{path}[{index}]", each) for path, at in lists for index, each in enumerate(at)]
+    yield from found
+
+
+def _validate_limit(limit: Limit, path: str, value: Any) -> Iterator[Finding]:
+    number = _number(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if number is None and (limit.max is not None or limit.min is not None):
+        message = "is not a number that the runtime's limit applies to"
+        yield Finding(path, printable(text), message, "use a number or a quantity such as 64Gi", "runtime-limit")
+    if number is not None and limit.max is not None and number > limit.max:
+        message = f"is above the runtime's limit {_plain(limit.max)}"
+        yield Finding(path, text, message, f"use {_plain(limit.max)} or less", "runtime-limit")
+    if number is not None and limit.min is not None and number < limit.min:
+        message = f"is below the runtime's limit {_plain(limit.min)}"
+        yield Finding(path, text, message, f"use {_plain(limit.min)} or more", "runtime-limit")
+    if limit.allowed is not None and not any(fnmatchcase(text, pattern) for pattern in limit.allowed):
+        meant = find_nearest_word(text, limit.allowed, max_distance=2)
+        fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(limit.allowed)}"
+        yield Finding(path, printable(text), "is not allowed by the runtime", fix, "runtime-limit")
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number.is_integer() else f"{number:g}"
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    return quantity_value(value) if isinstance(value, str) and re.fullmatch(QUANTITY, value) else None

@@ -1,0 +1,85 @@
+"""Where models and data are: a folder or file in the pods, or a name on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from rlt_api.findings.finding import Finding, printable, use
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+
+HUB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})?")
+"""[owner/]name, as huggingface_hub's validate_repo_id accepts it."""
+HUB_URL = re.compile(
+    r"(?:https://huggingface\.co/|https://hf\.co/|hf://)(?:models/)?([^/@]+/[^/@]+)(?:/tree/([^/]+))?/?"
+)
+SUFFIXES = (".parquet", ".jsonl", ".json")
+"""Names of the files that the trainer reads (rlt_trainer/data/tables.py)."""
+VOLUME = "put it on a volume of spec.storage, and use its absolute path in the pods"
+
+
+def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """model.path, critic.modelPath, distillation.modelPath and rewards[].model must be absolute paths in the pods or
+    names on the Hugging Face hub. Other locations, such as s3://, are not read."""
+    critic, distillation = spec.algorithm.critic, spec.algorithm.distillation
+    paths = {
+        "spec.model.path": spec.model.path if spec.model else None,
+        "spec.algorithm.critic.modelPath": critic.model_path if critic else None,
+        "spec.algorithm.distillation.modelPath": distillation.model_path if distillation else None,
+        **{f"spec.rewards[{index}].model": reward.model for index, reward in enumerate(spec.rewards)},
+    }
+    for field, path in paths.items():
+        if path is None or path.startswith("/") or _is_hub_name(path):
+            continue
+        message = "is neither an absolute path in the pods nor a name on the Hugging Face hub"
+        name, revision = _find_hub_name(path)
+        if not name:
+            fix, name = f"{VOLUME}, or the name on the hub", None
+        elif revision and field == "spec.model.path":
+            fix = f"use {name}, and model.revision: {revision}"
+        else:
+            fix = f"use {name}"
+        edits = use(field, name) if name else ()
+        yield Finding(field, printable(path), message, fix, "model-path", edits=edits)
+
+
+def validate_data_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """data.files, data.valFiles and data.path must be absolute paths in the pods. Files are Parquet (.parquet) or JSON
+    lines (.jsonl, .json), without patterns."""
+    data = spec.data
+    if data is None:
+        return
+    given = {f"spec.data.files[{index}]": path for index, path in enumerate(data.files or [])}
+    given |= {f"spec.data.valFiles[{index}]": path for index, path in enumerate(data.val_files or [])}
+    for field, path in given.items():
+        suffix = PurePosixPath(path).suffix
+        if not path.startswith("/"):
+            yield Finding(field, printable(path), "is not an absolute path in the pods", VOLUME, "data-files")
+        elif "*" in path or "?" in path:
+            message, fix = "is a pattern, and only names of files are read", "list the files"
+            yield Finding(field, printable(path), message, fix, "data-files")
+        elif suffix not in SUFFIXES:
+            message = f"is not a file of type {', '.join(SUFFIXES)}"
+            fix = "convert it to Parquet or JSON lines" if suffix else "list the files in it, or add the suffix"
+            yield Finding(field, printable(path), message, fix, "data-files")
+    if data.path is not None and not data.path.startswith("/"):
+        yield Finding(
+            "spec.data.path", printable(data.path), "is not an absolute path in the pods", VOLUME, "data-files"
+        )
+
+
+def _is_hub_name(text: str) -> bool:
+    return bool(HUB_NAME.fullmatch(text)) and ".." not in text and "--" not in text
+
+
+def _find_hub_name(text: str) -> tuple[str | None, str | None]:
+    """Return name and revision on the hub, from a URL or NAME@REVISION."""
+    if match := HUB_URL.fullmatch(text):
+        name, revision = match[1], match[2]
+    else:
+        name, _, revision = text.strip().partition("@")
+    return (name, revision or None) if _is_hub_name(name) else (None, None)
+
+
+RULES = (validate_model_path, validate_data_files)

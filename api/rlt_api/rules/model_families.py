@@ -1,0 +1,146 @@
+"""Model families that the trainer rejects, from a model's config.json: without transformers.
+
+The trainer's policy/families.py decides; generated/model_families.json has its decisions for each model_type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from math import gcd
+from typing import Any
+
+from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.worker_groups import has_engines
+
+PAGE = "docs/reference/model-families.md"
+NOT_ON_VLLM_CPU: Mapping[str, str] = dict.fromkeys(
+    ("deepseek_v32", "glm_moe_dsa"), "vLLM has no sparse attention for CPUs (vllm/platforms/cpu.py, vLLM 0.32)"
+)
+"""model_type -> why vLLM's CPU build does not run it."""
+NOT_SYNCED_TO_VLLM: Mapping[str, str] = {
+    "gpt_oss": "vLLM's reload of weights skips its experts (vllm/model_executor/models/gpt_oss.py, vLLM 0.32)"
+}
+"""model_type -> why vLLM does not get the weights of the policy."""
+
+NO_ADAPTERS_ON_CPU = (
+    "beside adapters, vLLM computes experts with Triton alone, which its CPU build does not have "
+    "(vllm/model_executor/layers/fused_moe/oracle/unquantized.py, vLLM 0.32)"
+)
+"""Why vLLM's CPU build does not apply adapters to a mixture of experts."""
+NOT_ADAPTED = "gate_up_proj"
+NO_ADAPTERS_ON_IT = (
+    f"vLLM takes {NOT_ADAPTED} for two layers, and rejects an adapter on it (vllm/model_executor/models/glm4.py, vLLM "
+    "0.32); model.lora.targetModules without it, such as q_proj and o_proj, works"
+)
+"""Why vLLM does not apply an adapter to NOT_ADAPTED of the models of SPLIT_IN_VLLM."""
+SPLIT_IN_VLLM = ("glm", "glm4")
+LIGER_FAMILIES = (
+    *("exaone4", "gemma", "gemma2", "gemma3_text", "glm4", "granite", "llama", "ministral"),
+    *("mistral", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"),
+)
+"""model_type of the dense decoders of text with model.useLiger (MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8)."""
+ROUTER_BIAS = (
+    *("axk1", "deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
+    *("mimo_v2_flash", "solar_open"),
+)
+"""model_type of the mixtures whose routers have the buffer e_score_correction_bias, which routerBiasUpdateRate changes.
+transformers loads it in float32."""
+EXPERT_PARALLEL: Mapping[str, int] = {
+    "deepseek_v3": 256,
+    "glm4_moe": 128,
+    "qwen3_5_moe_text": 256,
+    "qwen3_moe": 128,
+    "qwen3_next": 512,
+}
+"""model_type of the decoders whose experts expertParallelSize splits -> transformers' default number of experts."""
+NUMBER_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""The names of the number of experts of a layer in config.json. A family has one of them."""
+
+
+@cache
+def load_families() -> Mapping[str, Mapping[str, Any]]:
+    """Load the decisions: model_type -> use (padded, packed, critic) -> the reason against it."""
+    file = resources.files("rlt_api") / "generated" / "model_families.json"
+    families: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return families
+
+
+def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Validate a builtin job whose model has this config.json. Models with custom code are not validated."""
+    name, model = str(config.get("model_type")), spec.model
+    if spec.framework.type != "builtin" or model is None or model.path is None or "auto_map" in config:
+        return
+    family = load_families().get(name, {})
+    of = f"of models of type {name}"
+    if reason := family.get("padded"):
+        yield Finding(
+            "spec.model.path",
+            model.path,
+            f"models of type {name} are not supported: {reason}",
+            f"use a supported family: {PAGE}",
+            "model-family",
+        )
+        return
+    if model.use_remove_padding and (reason := family.get("packed")):
+        field = "spec.model.useRemovePadding"
+        yield Finding(
+            field,
+            "true",
+            f"sequences {of} are not packed: {reason}",
+            "use false",
+            "model-family",
+            edits=use(field, False),
+        )
+    layers = {"all-linear", *family["withoutAdapters"]} if "withoutAdapters" in family else set()
+    if model.lora and (found := [each for each in model.lora.target_modules if each.rpartition(".")[2] in layers]):
+        yield Finding(
+            "spec.model.lora.targetModules",
+            ", ".join(found),
+            f"contains experts or routers {of}, on which adapters are not supported",
+            "list other linear layers, such as q_proj and o_proj",
+            "model-family",
+        )
+    on_gpu = any(group.accelerator is not None for group in spec.cluster.workers)
+    if model.lora and model.lora.sync_adapters:
+        targets, field = model.lora.target_modules, "spec.model.lora.syncAdapters"
+        if reason := find_adapter_obstacle(name, targets, on_gpu=on_gpu):
+            message = f"does not work with models of type {name}: {reason}"
+            yield Finding(field, "true", message, "remove it", "model-family", edits=remove(field))
+    if model.use_liger and name not in LIGER_FAMILIES:
+        message, field = f"is not supported for models of type {name}", "spec.model.useLiger"
+        yield Finding(field, "true", message, "use false", "model-family", edits=use(field, False))
+    size, field = spec.training.expert_parallel_size, "spec.training.expertParallelSize"
+    text: Mapping[str, Any] = config.get("text_config") or config
+    decoder = str(text.get("model_type", name))
+    experts = int(next((text[each] for each in NUMBER_OF_EXPERTS if each in text), EXPERT_PARALLEL.get(decoder, 0)))
+    if size > 1 and decoder not in EXPERT_PARALLEL:
+        message = f"the experts {of} are not split, only those of {', '.join(EXPERT_PARALLEL)}"
+        yield Finding(field, str(size), message, "remove it", "model-family", edits=remove(field))
+    elif experts % size:
+        message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)
+        yield Finding(field, str(size), message, f"use {common}", "model-family", edits=use(field, common))
+    rate, field = spec.algorithm.router_bias_update_rate, "spec.algorithm.routerBiasUpdateRate"
+    if rate > 0 and decoder not in ROUTER_BIAS:
+        message = f"the routers {of} have no correction bias, e_score_correction_bias"
+        yield Finding(field, str(rate), message, "remove it", "model-family", edits=remove(field))
+    if has_engines(spec) and spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):
+        message = f"does not work with models of type {name}: {reason}"
+        field = "spec.rollout.engine"
+        yield Finding(field, "vllm", message, "use transformers", "model-family", edits=use(field, "transformers"))
+
+
+def find_vllm_obstacle(model_type: str, *, on_gpu: bool) -> str | None:
+    """Return why rollout.engine: vllm does not work with models of this type, or None."""
+    return NOT_SYNCED_TO_VLLM.get(model_type) or (None if on_gpu else NOT_ON_VLLM_CPU.get(model_type))
+
+
+def find_adapter_obstacle(model_type: str, targets: Sequence[str], *, on_gpu: bool) -> str | None:
+    """Return why model.lora.syncAdapters does not work with targetModules `targets` on models of this type, or None."""
+    if "withoutAdapters" in load_families().get(model_type, {}) and not on_gpu:
+        return NO_ADAPTERS_ON_CPU
+    names = {each.rpartition(".")[2] for each in targets}
+    return NO_ADAPTERS_ON_IT if model_type in SPLIT_IN_VLLM and names & {"all-linear", NOT_ADAPTED} else None

@@ -1,0 +1,66 @@
+"""algorithm.dpo: training on pairs, without engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlt_api.findings.factors import join_or
+from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.model import ApiModel
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+
+DPO = "spec.algorithm.dpo"
+RULE, MESSAGE = "dpo", "has no meaning with algorithm.dpo, which trains on pairs of the data"
+WHOLE = ("filter", "error")
+"""The values of overlongPrompts that do not truncate."""
+
+
+def validate_pairs(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """algorithm.dpo needs pairs in files or hub, and leaves out or rejects those that are too long."""
+    data = spec.data
+    if spec.framework.type != "builtin" or spec.algorithm.dpo is None or data is None:
+        return
+    for name, is_given in (("preset", data.preset is not None), ("inline", data.inline is not None)):
+        if is_given:
+            field, fix = f"spec.data.{name}", "use files or hub with the columns prompt, chosen and rejected"
+            yield Finding(field, "given", "has no pairs, which algorithm.dpo needs", fix, RULE, (DPO,))
+    value = data.overlong_prompts
+    if value not in WHOLE:
+        field, message = "spec.data.overlongPrompts", "cannot be combined with algorithm.dpo: pairs are not truncated"
+        yield Finding(field, value, message, f"use {join_or(WHOLE)}", RULE, (DPO,), use(field, *WHOLE))
+
+
+def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """With algorithm.dpo there are no engines, rewards and advantages, and a step is one optimizer step: the fields for
+    them must not be given."""
+    if spec.framework.type != "builtin" or spec.algorithm.dpo is None:
+        return
+    data, training, validation = spec.data, spec.training, spec.training.validation
+    given = {
+        "spec.model.lora.syncAdapters": bool(spec.model and spec.model.lora and spec.model.lora.sync_adapters),
+        "spec.rewards": bool(spec.rewards),
+        **_list_given(spec.rollout, "spec.rollout"),
+        **_list_given(spec.algorithm, "spec.algorithm"),
+        "spec.data.answerKey": data is not None and data.answer_key != "answer",
+        "spec.data.imageKey": data is not None and data.image_key is not None,
+        "spec.training.warmup": training.warmup is not None,
+        "spec.training.ppoEpochs": training.ppo_epochs != 1,
+        "spec.training.ppoMiniBatchSize": training.ppo_mini_batch_size not in (None, training.train_batch_size),
+        "spec.training.validation.responsesPerPrompt": validation is not None and validation.n != 1,
+        "spec.training.validation.temperature": validation is not None and validation.temperature != 0,
+        "spec.observability.recordSteps": bool(spec.observability.record_steps),
+    }
+    for field, is_given in given.items():
+        if is_given and field != DPO:
+            yield Finding(field, "given", MESSAGE, "remove it", RULE, (DPO,), remove(field))
+
+
+def _list_given(block: ApiModel, path: str) -> dict[str, bool]:
+    """Return for each field of a block whether it has another value than its default."""
+    return {
+        f"{path}.{field.alias}": getattr(block, name) != field.get_default(call_default_factory=True)
+        for name, field in type(block).model_fields.items()
+    }
+
+
+RULES = (validate_pairs, validate_fields_without_meaning)

@@ -1,0 +1,1 @@
+"""The CRDs and the schemas of editors, generated from the types."""

@@ -1,0 +1,1 @@
+"""The status of a job: its fields, conditions and network."""

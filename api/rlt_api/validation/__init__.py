@@ -1,0 +1,1 @@
+"""The validation of a manifest: structure, rules and warnings."""

@@ -1,0 +1,68 @@
+"""The resolved spec of a job: the job merged with its runtime, with every default written out, as JSON.
+
+The operator builds it once, keeps it in status.resolvedSpec, and reads it in every later reconciliation. A runtime that
+is edited later, and an operator with other defaults, do not change the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
+from rlt_api.blocks.rewards import Reward
+from rlt_api.schema.model_schema import load_schema
+from rlt_api.schema.normalize import normalize
+from rlt_api.spec.immutability import IMMUTABLE_BLOCKS
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.runtime import resolve
+from rlt_api.spec.training_config import PRESET_REWARD
+from rlt_api.validation.structure import convert_errors
+from rlt_api.validation.validate import Validated
+
+Json = Mapping[str, Any]
+
+MUTABLE_FIELDS = frozenset(map(to_camel, RLTrainingJobSpec.model_fields)) - set(IMMUTABLE_BLOCKS)
+"""Fields of a job that can change. Their current values have precedence over those of the resolved spec."""
+
+ADDED = {"failurePolicy": {"progressDeadlineSeconds": 0}}
+"""Block -> field that a later version added with another behavior -> the value with the behavior before."""
+
+
+def build_resolved_spec(job: Json, runtime: Json | None) -> dict[str, Any]:
+    """Build the resolved spec of a valid job. Mutable fields have the values of the runtime, or null.
+
+    Fields without a value are null, so that a default that a later version introduces does not apply to the job.
+    """
+    stored = normalize(job, load_schema(RLTrainingJobSpec))
+    immutable = {key: value for key, value in stored.items() if key not in MUTABLE_FIELDS}
+    spec = RLTrainingJobSpec.model_validate(resolve(immutable, runtime), by_alias=True, by_name=False)
+    resolved = spec.model_dump(mode="json", by_alias=True)
+    if spec.framework.type != "command":
+        _add_dependent_defaults(resolved, spec)
+    return resolved
+
+
+def read_resolved_spec(resolved: Json, job: Json) -> Validated:
+    """Read a resolved spec, with the current values of the job for the mutable fields.
+
+    A field that the version that built it did not have gets the behavior of that version. The findings are fields and
+    values that this version does not have.
+    """
+    mutable = {key: value for key, value in job.items() if key in MUTABLE_FIELDS and value is not None}
+    before = {name: {**fields, **resolved.get(name, {})} for name, fields in ADDED.items()}
+    try:
+        spec = RLTrainingJobSpec.model_validate({**resolved, **before, **mutable}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        return Validated(tuple(convert_errors(error, RLTrainingJobSpec, "status.resolvedSpec")), None)
+    return Validated((), spec)
+
+
+def _add_dependent_defaults(resolved: dict[str, Any], spec: RLTrainingJobSpec) -> None:
+    """Add the defaults that depend on other fields."""
+    if not spec.rewards and spec.data and spec.data.preset in PRESET_REWARD:
+        resolved["rewards"] = [Reward(name=PRESET_REWARD[spec.data.preset]).model_dump(mode="json", by_alias=True)]
+    if spec.training.ppo_mini_batch_size is None:
+        resolved["training"]["ppoMiniBatchSize"] = spec.training.train_batch_size

@@ -1,0 +1,100 @@
+"""Warnings about values that are valid and unlikely to be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlt_api.frameworks.known_programs import find_program
+from rlt_api.model import quantity_value
+from rlt_api.rules.storage import describe_missing_volume
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+
+MAX_LEARNING_RATE = 1e-3
+"""Learning rates of RL on pretrained models are about 1e-6, of LoRA 1e-5 to 1e-4 (verl's and TRL's examples)."""
+WHOLE_SOLUTIONS = ("gsm8k", "openai/gsm8k")
+"""Data sets on the hub whose questions do not ask for the form "#### NUMBER" of the answer."""
+
+MAX_UTILIZATION = 0.9
+"""vLLM's gpu_memory_utilization in its examples. The rest is for NCCL, CUDA's context and fragmentation."""
+
+
+def warn_learning_rate(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """A learning rate that destroys a pretrained model in the first steps."""
+    rate = spec.training.learning_rate
+    if rate > MAX_LEARNING_RATE and spec.model is not None and spec.model.path is not None:
+        yield (
+            f"spec.training.learningRate: {rate:g}: is much higher than usual for a pretrained model: 1e-6, or 1e-5 to "
+            "1e-4 with LoRA"
+        )
+
+
+def warn_utilization(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """An engine that leaves almost nothing of the device."""
+    share = spec.rollout.gpu_memory_utilization
+    if share > MAX_UTILIZATION and any(group.accelerator for group in spec.cluster.workers):
+        yield (
+            f"spec.rollout.gpuMemoryUtilization: {share:g}: leaves {1 - share:.0%} of the device to NCCL, CUDA and "
+            f"other processes, so that the engine may run out of memory; use {MAX_UTILIZATION} or less"
+        )
+
+
+def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Settings of preflight, security and framework.prepare that have no effect in this job."""
+    if spec.preflight.command and spec.preflight.level != "full":
+        yield "spec.preflight.command: given: it is a part of level full; set preflight.level to full"
+    if spec.preflight.level == "full" and spec.framework.command and not spec.preflight.command:
+        program = find_program(spec.framework.command)
+        if program is None or program.in_script or program.own_config:
+            yield (
+                "spec.preflight.level: full: no step of framework.command can be derived, so that the stage training "
+                "is a warning; set preflight.command to a short run"
+            )
+    if spec.framework.prepare and not spec.storage.outlives_pods:
+        yield (
+            "spec.framework.prepare: given: without a PVC its files exist on the head pod alone, and each new head pod "
+            "runs it again; set storage.claimName or storage.storageClassName"
+        )
+    if spec.security.ptrace and not spec.security.privileged:
+        yield (
+            f"spec.security.ptrace: true: Kubernetes gives added capabilities to root only, and the pods run as user "
+            f"{spec.security.run_as_user}: it has no effect without security.privileged; remove it"
+        )
+
+
+def warn_few_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Each accelerator has a train worker and an engine, which are processes."""
+    for index, group in enumerate(spec.cluster.workers):
+        count = group.accelerator.count if group.accelerator else 0
+        if group.resources and quantity_value(group.resources.cpu) < count:
+            yield (
+                f"spec.cluster.workers[{index}].resources.cpu: {group.resources.cpu}: is less than one CPU for each of "
+                f"the {count} accelerators, whose processes wait for each other; use {2 * count} or more"
+            )
+
+
+def warn_paths_outside_volumes(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Models and data that are on no volume of the job must be in the image."""
+    data, model = spec.data, spec.model
+    paths = {
+        "spec.model.path": model.path if model else None,
+        "spec.data.path": data.path if data else None,
+        **{f"spec.data.files[{index}]": path for index, path in enumerate((data and data.files) or [])},
+        **{f"spec.data.valFiles[{index}]": path for index, path in enumerate((data and data.val_files) or [])},
+        "spec.checkpoint.resumeFromPath": spec.checkpoint.resume_from_path,
+    }
+    for field, path in paths.items():
+        if path and path.startswith("/") and (problem := describe_missing_volume(path, spec)):
+            yield f"{field}: {path}: {problem}"
+
+
+def warn_answer_form(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """The strict gsm8k rule needs prompts that ask for "#### NUMBER"."""
+    hub = spec.data.hub if spec.data else None
+    if hub is None or hub.name.lower() not in WHOLE_SOLUTIONS or (spec.data and spec.data.chat_template):
+        return
+    for index, reward in enumerate(spec.rewards):
+        if reward.name == "gsm8k" and reward.options.get("method", "strict") == "strict":
+            yield (
+                f"spec.rewards[{index}].name: gsm8k: scores 0 without '#### ' in the response, and the questions of "
+                f"{hub.name} do not ask for it; use preset gsm8k, whose prompts do, or name: math"
+            )

@@ -1,0 +1,128 @@
+"""Warnings about valid specs that are probably a mistake: for `rlt validate` and the webhook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.frameworks.openrlhf.warnings import warn_openrlhf_command
+from rlt_api.frameworks.roll.warnings import warn_roll_command
+from rlt_api.frameworks.verl.argument_warnings import warn_arguments
+from rlt_api.frameworks.warnings import warn_framework
+from rlt_api.model import ApiModel
+from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
+from rlt_api.rules.truncated_sampling import warn_truncated_sampling
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.validation.environment_warnings import warn_environment, warn_old_debugger
+from rlt_api.validation.template_shape import find_template_mistakes
+from rlt_api.validation.unlikely_values import (
+    warn_answer_form,
+    warn_few_cpus,
+    warn_learning_rate,
+    warn_paths_outside_volumes,
+    warn_settings_without_effect,
+    warn_utilization,
+)
+
+LOSSES_THAT_READ = {
+    "clip_ratio": ("vanilla", "gspo", "cispo"),
+    "clip_ratio_low": ("vanilla", "gspo", "cispo"),
+    "clip_ratio_high": ("vanilla", "gspo", "cispo"),
+    "clip_ratio_c": ("vanilla",),
+    "tau_pos": ("sapo",),
+    "tau_neg": ("sapo",),
+}
+"""Settings of spec.algorithm -> the values of policyLoss that read them."""
+ESTIMATORS_THAT_READ = {
+    "norm_adv_by_std_in_grpo": ("grpo", "grpo_passk"),
+    "gamma": ("gae", "reinforce_plus_plus"),
+    "lam": ("gae",),
+}
+"""Settings of spec.algorithm -> the values of advEstimator that read them."""
+
+
+def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Yield one sentence for each warning, with the field and its value first."""
+    yield from map(str, find_template_mistakes(spec))
+    yield from _warn_restarts_without_checkpoint(spec)
+    yield from _warn_memory(spec)
+    yield from warn_few_cpus(spec)
+    yield from warn_arguments(spec)
+    yield from warn_openrlhf_command(spec)
+    yield from warn_roll_command(spec)
+    yield from warn_environment(spec)
+    yield from warn_old_debugger(spec)
+    yield from warn_settings_without_effect(spec)
+    yield from warn_framework(spec)
+    if spec.framework.type != "command":
+        yield from _warn_staleness_without_correction(spec)
+        yield from warn_truncated_sampling(spec)
+        yield from _warn_unread_settings(spec.algorithm)
+        yield from warn_learning_rate(spec)
+        yield from warn_utilization(spec)
+        yield from warn_paths_outside_volumes(spec)
+        yield from warn_answer_form(spec)
+
+
+def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """A new attempt resumes only from a checkpoint that outlives the pods of the failed one."""
+    restarts, checkpoint, storage = spec.failure_policy.max_restarts, spec.checkpoint, spec.storage
+    if restarts == 0 or spec.framework.type == "command":
+        return
+    if checkpoint.resume == "never":
+        reason, fix = "checkpoint.resume is never", "use checkpoint.resume: auto"
+    elif checkpoint.save_freq < 1:
+        reason, fix = f"checkpoint.saveFreq is {checkpoint.save_freq}", "set checkpoint.saveFreq to 1 or more"
+    elif not storage.outlives_pods:
+        reason = "checkpoints are deleted with the pods without storage.claimName or storage.storageClassName"
+        fix = "set one of them"
+    else:
+        return
+    yield f"spec.failurePolicy.maxRestarts: {restarts}: each attempt starts from step 0, because {reason}; {fix}"
+
+
+def _warn_memory(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """A job may run out of memory that is accepted: if a size is unknown, or if responses are longer than expected."""
+    if spec.framework.type == "command":
+        return
+    if missing := explain_missing_memory_check(spec):
+        field, fix = missing
+        yield f"{field}: none: whether the job fits into the memory of its accelerators was not validated; {fix}"
+    elif total := explain_long_micro_batch(spec):
+        yield (
+            f"spec.training.ppoMicroBatchSizePerDevice: {spec.training.ppo_micro_batch_size_per_device}: an update may "
+            f"run out of memory. If all sequences of a micro-batch have the maximum length, it needs {total}; use "
+            "useDynamicBsz: true, which limits the tokens of a micro-batch, or less"
+        )
+
+
+def _warn_staleness_without_correction(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Stale responses have other probabilities than the policy: PPO's ratio alone ignores the difference."""
+    if spec.rollout.staleness is not None and spec.algorithm.rollout_correction is None:
+        yield (
+            f"spec.rollout.staleness.maxSteps: {spec.rollout.staleness.max_steps}: responses of older weights are used "
+            "without a correction; add algorithm.rolloutCorrection, {} uses the defaults"
+        )
+
+
+def _warn_unread_settings(algorithm: Algorithm) -> Iterator[str]:
+    """Settings that the chosen loss or estimator does not read."""
+    if algorithm.policy_loss_function is None:
+        yield from _warn_unread(algorithm, LOSSES_THAT_READ, f"policyLoss {algorithm.policy_loss}")
+    if algorithm.advantage_function is None:
+        yield from _warn_unread(algorithm, ESTIMATORS_THAT_READ, f"advEstimator {algorithm.adv_estimator}")
+    if algorithm.kl_loss_coef == 0:
+        yield from _warn_unread(algorithm, {"kl_loss_type": ()}, "klLossCoef 0")
+    if algorithm.kl_in_reward is not None and algorithm.kl_in_reward.type == "fixed":
+        path = "spec.algorithm.klInReward"
+        yield from _warn_unread(algorithm.kl_in_reward, {"target_kl": (), "horizon": ()}, "type fixed", path)
+
+
+def _warn_unread(
+    block: ApiModel, readers: Mapping[str, tuple[str, ...]], choice: str, path: str = "spec.algorithm"
+) -> Iterator[str]:
+    for name, choices in readers.items():
+        field, value = type(block).model_fields[name], getattr(block, name)
+        if value != field.default and choice.partition(" ")[2] not in choices:
+            used = f"; it is used by {' and '.join(choices)}" if choices else "; remove it"
+            yield f"{path}.{field.alias}: {value}: {choice} does not use it{used}"

@@ -1,0 +1,253 @@
+"""The rules over the metrics: a broken, a healthy and a boundary case of each, and no finding in runs that learn."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from rlt_api.blocks.metric_rules import MetricRules, build_limits, list_rules_with_action
+from rlt_pod.report.metric_rules import (
+    DEFAULTS,
+    MIN_GRAD_NORMS,
+    VALUES,
+    BrokenRule,
+    Limit,
+    MetricHistory,
+    forget_streaks,
+    list_broken,
+    record,
+)
+
+HEALTHY_RUNS = Path(__file__).parent / "healthy_runs"
+Metrics = Mapping[str, float]
+
+
+def advantages(value: float) -> Metrics:
+    return {"critic/advantages/max": value, "critic/advantages/min": -value}
+
+
+def phases(share: float, *names: str) -> Metrics:
+    return {"timing_s/step": 100.0, **{f"timing_s/{name}": 100 * share / len(names) for name in names}}
+
+
+def replay(steps: Iterable[Metrics], limits: Mapping[str, Limit] = DEFAULTS) -> MetricHistory:
+    history = MetricHistory()
+    for number, metrics in enumerate(steps, 1):
+        history = record(history, number, metrics, limits)
+    return history
+
+
+def find_broken(steps: Iterable[Metrics], limits: Mapping[str, Limit] = DEFAULTS) -> list[str]:
+    return [each.rule for each in list_broken(replay(steps, limits), limits)]
+
+
+UPDATE = ("old_log_prob", "ref", "update_actor")
+# rule: a value beyond the default threshold, a healthy one, and the last one that is within the threshold
+VALUE_CASES: dict[str, tuple[Metrics, Metrics, Metrics]] = {
+    "noLearningSignal": (advantages(0.0), advantages(1.8), advantages(1.1e-6)),
+    "entropyCollapse": ({"actor/entropy": 0.001}, {"actor/entropy": 0.3}, {"actor/entropy": 0.01}),
+    "klRunaway": ({"actor/kl_loss": 2.5}, {"actor/kl_loss": 0.01}, {"actor/kl_loss": 2.0}),
+    "truncation": (
+        {"response_length/max": 1024.0, "response_length/clip_ratio": 0.9},
+        {"response_length/max": 1024.0, "response_length/clip_ratio": 0.02},
+        {"response_length/max": 1024.0, "response_length/clip_ratio": 0.5},
+    ),
+    "offPolicyDrift": (
+        {"training/rollout_probs_diff_mean": 0.2},
+        {"training/rollout_probs_diff_mean": 0.004},
+        {"training/rollout_probs_diff_mean": 0.05},
+    ),
+    "generationBound": (phases(0.95, "gen"), phases(0.6, "gen"), phases(0.9, "gen")),
+    "trainingBound": (phases(0.95, *UPDATE), phases(0.6, *UPDATE), phases(0.9, "update_actor")),
+}
+BEYOND = {rule: case[0] for rule, case in VALUE_CASES.items()}
+HEALTHY = {rule: case[1] for rule, case in VALUE_CASES.items()}
+BOUNDARY = {rule: case[2] for rule, case in VALUE_CASES.items()}
+
+
+@pytest.mark.parametrize("rule", VALUE_CASES)
+def test_a_rule_is_broken_after_its_number_of_steps(rule: str) -> None:
+    steps = DEFAULTS[rule].steps
+    assert find_broken([BEYOND[rule]] * steps) == [rule]
+    assert find_broken([BEYOND[rule]] * (steps - 1)) == []
+
+
+@pytest.mark.parametrize("rule", VALUE_CASES)
+def test_values_up_to_the_threshold_are_healthy(rule: str) -> None:
+    steps = 2 * DEFAULTS[rule].steps
+    assert find_broken([HEALTHY[rule]] * steps) == []
+    assert find_broken([BOUNDARY[rule]] * steps) == []
+
+
+@pytest.mark.parametrize("rule", VALUE_CASES)
+def test_a_healthy_step_ends_the_finding(rule: str) -> None:
+    steps = DEFAULTS[rule].steps
+    assert find_broken([*[BEYOND[rule]] * steps, HEALTHY[rule]]) == []
+    assert find_broken([*[BEYOND[rule]] * (steps - 1), HEALTHY[rule], BEYOND[rule]]) == []
+
+
+def test_steps_without_the_metric_count_as_no_step() -> None:
+    steps = DEFAULTS["klRunaway"].steps
+    with_gap = [BEYOND["klRunaway"], {"critic/rewards/mean": 0.5}] * steps
+    assert find_broken(with_gap) == ["klRunaway"]
+    assert find_broken(with_gap[: 2 * steps - 2]) == []
+
+
+@pytest.mark.parametrize("name", ["actor/reward_kl_penalty", "critic/kl"])
+def test_the_divergence_in_the_reward_counts_too(name: str) -> None:
+    assert find_broken([{name: 2.5}] * 10) == ["klRunaway"]
+
+
+def test_a_divergence_that_is_not_finite_is_a_runaway() -> None:
+    assert find_broken([{"actor/kl_loss": math.nan}] * 10) == ["klRunaway"]
+
+
+def test_the_evidence_is_constant_while_a_rule_is_broken() -> None:
+    healthy, falling = [{"actor/entropy": 0.5}] * 4, [{"actor/entropy": 0.009 / step} for step in range(1, 60)]
+    found = {
+        tuple(list_broken(replay([*healthy, *falling[:steps]]), DEFAULTS))
+        for steps in range(DEFAULTS["entropyCollapse"].steps, len(falling))
+    }
+    evidence = "Since step 5, for 20 steps or more, actor/entropy is below 0.01: 0.009 at step 5"
+    assert found == {(BrokenRule("entropyCollapse", evidence),)}
+
+
+def norms(*values: float) -> list[Metrics]:
+    return [{"actor/grad_norm": value} for value in values]
+
+
+NORMS = norms(*[0.5, 1.0, 2.0] * 10)
+"""Their median is 1."""
+
+
+@pytest.mark.parametrize("spike", [10.1, 500.0, math.inf, math.nan])
+def test_gradients_of_several_steps_above_ten_times_the_median_are_spikes(spike: float) -> None:
+    assert find_broken([*NORMS, *norms(spike, spike, spike)]) == ["gradientSpikes"]
+    assert find_broken([*NORMS, *norms(spike, spike)]) == []
+
+
+def test_gradients_up_to_ten_times_the_median_are_healthy() -> None:
+    assert find_broken([*NORMS, *norms(10.0, 10.0, 10.0)]) == []
+
+
+def test_outliers_and_steps_without_a_signal_are_not_spikes() -> None:
+    assert find_broken([*NORMS, *norms(50.0, 1.0, 50.0, 1.0, 50.0)]) == []
+    assert find_broken(norms(*[0.0] * 40, 1.0, 1.0, 1.0)) == []
+
+
+def test_a_higher_level_of_the_gradient_becomes_the_median() -> None:
+    raised = norms(*[20.0] * 40)
+    assert find_broken([*NORMS, *raised[:10]]) == ["gradientSpikes"]
+    assert find_broken([*NORMS, *raised]) == []
+
+
+def validations(*scores: float, rewards: tuple[float, ...]) -> list[Metrics]:
+    """Two steps without and one with validation, as with a testFreq of 3."""
+    steps: list[Metrics] = []
+    for score, reward in zip(scores, rewards, strict=True):
+        step = {"critic/rewards/mean": reward}
+        steps += [step, step, {**step, "val-core/a/reward/mean@1": score, "val-core/b/reward/mean@1": score}]
+    return steps
+
+
+RISING = (0.2, 0.4, 0.6, 0.7, 0.8)
+
+
+def test_a_validation_that_falls_while_the_reward_rises_is_reward_hacking() -> None:
+    assert find_broken(validations(0.3, 0.5, 0.39, 0.35, 0.3, rewards=RISING)) == ["rewardHacking"]
+    assert find_broken(validations(0.3, 0.5, 0.39, 0.35, 0.41, rewards=RISING)) == []
+
+
+def test_a_validation_that_keeps_four_fifths_of_its_best_is_healthy() -> None:
+    assert find_broken(validations(0.3, 0.5, 0.4, 0.4, 0.4, rewards=RISING)) == []
+    assert find_broken(validations(0.3, 0.5, 0.52, 0.55, 0.6, rewards=RISING)) == []
+
+
+def test_a_validation_that_falls_with_the_reward_is_not_reward_hacking() -> None:
+    assert find_broken(validations(0.3, 0.5, 0.3, 0.2, 0.1, rewards=(0.2, 0.4, 0.3, 0.2, 0.1))) == []
+
+
+def test_a_negative_validation_score_can_be_lost() -> None:
+    assert find_broken(validations(-2.0, -1.0, -1.3, -1.3, -1.3, rewards=RISING)) == ["rewardHacking"]
+
+
+def test_the_validation_before_the_first_step_counts_from_the_first_reward_on() -> None:
+    history = record(MetricHistory(), 0, {"val-core/a/reward/mean@1": 0.9}, DEFAULTS)
+    assert history.best is None
+
+
+def test_short_answers_are_not_truncated() -> None:
+    step = {"response_length/max": 5.0, "response_length/clip_ratio": 1.0}
+    assert find_broken([step] * 20) == []
+    assert find_broken([{**step, "response_length/max": 16.0}] * 20) == ["truncation"]
+
+
+def test_a_resumed_run_keeps_its_median_and_needs_new_steps() -> None:
+    spikes = [*NORMS, *norms(50.0, 50.0, 50.0)]
+    resumed = forget_streaks(replay(spikes))
+    assert list_broken(resumed, DEFAULTS) == []
+    for step in range(3):
+        resumed = record(resumed, len(spikes) + 1 + step, {"actor/grad_norm": 50.0}, DEFAULTS)
+    assert [each.rule for each in list_broken(resumed, DEFAULTS)] == ["gradientSpikes"]
+
+
+def test_an_earlier_step_starts_again() -> None:
+    history = record(replay([BEYOND["klRunaway"]] * 10), 3, BEYOND["klRunaway"], DEFAULTS)
+    assert (history.step, list_broken(history, DEFAULTS)) == (3, [])
+
+
+def test_more_metrics_of_a_step_do_not_start_again() -> None:
+    history = record(replay([BEYOND["klRunaway"]] * 10), 10, {"val-core/a/reward/mean@1": 0.5}, DEFAULTS)
+    assert [each.rule for each in list_broken(history, DEFAULTS)] == ["klRunaway"]
+
+
+def test_limits_are_those_of_the_spec() -> None:
+    rules = MetricRules.model_validate(
+        {"entropyCollapse": {"threshold": 0.5, "steps": 2}, "klRunaway": {"action": "none"}}
+    )
+    limits = build_limits(rules)
+    assert limits == {
+        **{name: limit for name, limit in DEFAULTS.items() if name != "klRunaway"},
+        "entropyCollapse": (0.5, 2),
+    }
+    assert find_broken([{"actor/entropy": 0.4, "actor/kl_loss": 9.0}] * 20, limits) == ["entropyCollapse"]
+
+
+@pytest.mark.parametrize("rule", DEFAULTS)
+def test_each_field_of_each_rule_counts(rule: str) -> None:
+    changed = MetricRules.model_validate({rule: {"threshold": 1, "steps": 7, "action": "pause"}})
+    assert build_limits(changed) == {**DEFAULTS, rule: Limit(1.0, 7)}
+    assert list_rules_with_action(changed, "pause") == [rule]
+
+
+def test_the_defaults_of_the_api_are_those_of_the_program() -> None:
+    assert build_limits(MetricRules()) == DEFAULTS
+    assert set(VALUES) == set(DEFAULTS)
+
+
+def read_run(file: Path) -> list[Metrics]:
+    """The metrics of each step, from columns: name -> values of all steps, null where a step has none.
+
+    The files are the metrics.jsonl of runs of trainer/tests/test_learning.py and of examples/01-arithmetic-grpo.yaml
+    with one train worker and the engine transformers, without the metrics that no rule reads.
+    """
+    columns = json.loads(file.read_text())
+    count = max(map(len, columns.values()))
+    return [
+        {name: values[step] for name, values in columns.items() if values[step] is not None} for step in range(count)
+    ]
+
+
+@pytest.mark.parametrize("file", sorted(HEALTHY_RUNS.glob("*.json")), ids=lambda file: file.stem)
+def test_runs_that_learn_have_no_finding(file: Path) -> None:
+    found, history = set(), MetricHistory()
+    for number, metrics in enumerate(read_run(file), 1):
+        history = record(history, number, metrics, DEFAULTS)
+        found |= {each.rule for each in list_broken(history, DEFAULTS)}
+    assert found == set()
+    assert history.step > 30
+    assert len(history.grad_norms) > MIN_GRAD_NORMS

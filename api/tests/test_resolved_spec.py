@@ -1,0 +1,90 @@
+"""The resolved spec: complete, independent of later runtimes, and read as it was built."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic.alias_generators import to_camel
+
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.validation.resolved_spec import MUTABLE_FIELDS, build_resolved_spec, read_resolved_spec
+from rlt_api.validation.validate import validate_job
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RUNTIMES = {
+    runtime["metadata"]["name"]: runtime["spec"]
+    for path in (EXAMPLES / "runtimes").glob("*.yaml")
+    for runtime in yaml.safe_load_all(path.read_text())
+}
+JOBS = {path.stem: yaml.safe_load(path.read_text())["spec"] for path in sorted(EXAMPLES.glob("*.yaml"))}
+COMMAND: dict[str, Any] = {"framework": {"type": "command", "command": ["a"]}, "cluster": {"image": "i"}}
+
+
+def runtime_of(job: dict[str, Any]) -> dict[str, Any] | None:
+    reference = job.get("runtimeRef")
+    return RUNTIMES[reference["name"]] if reference else None
+
+
+@pytest.mark.parametrize("job", [*JOBS.values(), COMMAND], ids=[*JOBS, "command"])
+def test_the_resolved_spec_has_the_values_of_the_merged_spec(job: dict[str, Any]) -> None:
+    merged = validate_job("x", job, runtime_of(job)).spec
+    resolved = json.loads(json.dumps(build_resolved_spec(job, runtime_of(job))))
+    read = read_resolved_spec(resolved, job).spec
+    assert merged
+    assert read
+    dependent = {"rewards": read.rewards, "training": read.training}
+    assert read == merged.model_copy(update=dependent)
+    assert (merged.rewards or read.rewards) == read.rewards
+    small = {"ppo_mini_batch_size": merged.training.ppo_mini_batch_size or read.training.ppo_mini_batch_size}
+    assert merged.training.model_copy(update=small) == read.training
+
+
+def test_every_field_is_written() -> None:
+    resolved = build_resolved_spec(COMMAND, None)
+    assert set(resolved) == {to_camel(name) for name in RLTrainingJobSpec.model_fields}
+    assert resolved["training"]["totalSteps"] is None
+    assert resolved["algorithm"]["clipRatio"] == 0.2
+
+
+def test_a_spec_of_an_earlier_version_keeps_its_behavior() -> None:
+    """Without a deadline for the progress, which that version did not have."""
+    kept = build_resolved_spec(COMMAND, None)
+    assert kept["failurePolicy"].pop("progressDeadlineSeconds") is None
+    spec, new = read_resolved_spec(kept, COMMAND).spec, read_resolved_spec(build_resolved_spec(COMMAND, None), COMMAND)
+    assert spec
+    assert new.spec
+    assert spec.failure_policy.progress_deadline_seconds == 0
+    assert new.spec.failure_policy.progress_deadline_seconds is None
+
+
+def test_defaults_that_depend_on_other_fields_are_written() -> None:
+    job = {"data": {"preset": "gsm8k"}, "training": {"trainBatchSize": 48}}
+    resolved = build_resolved_spec(job, None)
+    assert resolved["rewards"][0]["name"] == "gsm8k"
+    assert resolved["training"]["ppoMiniBatchSize"] == 48
+
+
+def test_a_null_value_is_not_given() -> None:
+    assert build_resolved_spec({**COMMAND, "rewards": None}, None) == build_resolved_spec(COMMAND, None)
+
+
+def test_mutable_fields_are_those_that_the_api_server_accepts_changes_of() -> None:
+    assert {"suspend", "activeDeadlineSeconds", "pendingDeadlineSeconds", "ttlSecondsAfterFinished"} == MUTABLE_FIELDS
+
+
+def test_mutable_fields_are_not_resolved_from_the_job() -> None:
+    job = {**COMMAND, "suspend": True, "activeDeadlineSeconds": 1}
+    resolved = build_resolved_spec(job, {"defaults": {"ttlSecondsAfterFinished": 60}})
+    assert (resolved["suspend"], resolved["activeDeadlineSeconds"]) == (False, None)
+    read = read_resolved_spec(resolved, job).spec
+    assert read
+    assert (read.suspend, read.active_deadline_seconds, read.ttl_seconds_after_finished) == (True, 1, 60)
+
+
+def test_an_unknown_field_is_a_finding() -> None:
+    (finding,) = read_resolved_spec({**build_resolved_spec(COMMAND, None), "later": 1}, {}).findings
+    assert finding.field == "status.resolvedSpec.later"

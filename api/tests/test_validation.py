@@ -1,0 +1,306 @@
+"""Validation of whole manifests: envelope, names, nulls, runtimes, hostile input."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from job_specs import BUILTIN, COMMAND, env, gpus, merged, workers
+from random_jobs import manifest as random_manifest
+
+from rlt_api.findings.finding import Finding
+from rlt_api.schema.crd import GROUP, KIND, RUNTIME_KIND, VERSION
+from rlt_api.schema.model_schema import load_schema
+from rlt_api.schema.normalize import normalize
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.runtime import resolve
+from rlt_api.validation.validate import validate_change, validate_job, validate_manifest, validate_runtime
+
+WORKERS = "spec.cluster.workers[0]"
+
+
+def manifest(spec: Any = BUILTIN, kind: str = KIND, **metadata: Any) -> dict[str, Any]:
+    metadata = metadata or {"name": "sum"}
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def fields(found: tuple[Finding, ...]) -> list[str]:
+    return [each.field for each in found]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({"generateName": "sum-"}, None),
+        ({"name": "sum", "labels": {"kueue.x-k8s.io/queue-name": "q"}, "creationTimestamp": None}, None),
+        ({"labels": {}}, "metadata.name"),
+        ({"name": 1}, "metadata.name"),
+        ({"generateName": "Sum-"}, "metadata.name"),
+        ({"name": "sum", "namespace": "team-a"}, None),
+        ({"name": "sum", "namespace": "Team_A"}, "metadata.namespace"),
+        ({"name": "sum", "label": {}}, "metadata.label"),
+        ({"name": "sum", "labels": {"a": 1}}, "metadata.labels.a"),
+        ({"name": "sum", "labels": {"a b": "x"}}, "metadata.labels[a b]"),
+        ({"name": "sum", "labels": {"example.com/a": "x y"}}, "metadata.labels[example.com/a]"),
+        ({"name": "sum", "labels": []}, "metadata.labels"),
+        ({"name": "sum", "annotations": {"a": "x" * 300_000}}, "metadata.annotations"),
+    ],
+)
+def test_metadata(metadata: dict[str, Any], field: str | None) -> None:
+    assert fields(validate_manifest(manifest(**metadata), {})) == ([field] if field else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"apiVersion": "rlt.dev/v1"}, "apiVersion"),
+        ({"kind": "RLTrainingJobs"}, "kind"),
+        ({"spec": None}, "spec"),
+        ({"spec": []}, "spec"),
+        ({"metadata": None}, "metadata.name"),
+        ({"statsu": {}}, "statsu"),
+    ],
+)
+def test_envelope(change: dict[str, Any], field: str) -> None:
+    assert fields(validate_manifest({**manifest(), **change}, {})) == [field]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("trainBatchsize", "trainBatchSize"),
+        ("train_batch_size", "trainBatchSize"),
+        ("ppo_micro_batch_size_per_gpu", "ppoMicroBatchSizePerDevice"),
+        ("ppo_mini_batch_size", "ppoMiniBatchSize"),
+        ("lr", "spec.training.learningRate"),
+        ("kl_coef", "spec.algorithm.klInReward.klCoef"),
+        ("ulysses_sequence_parallel_size", "spec.training.contextParallelSize"),
+        ("total_training_steps", "spec.training.totalSteps"),
+        ("n", "spec.rollout.responsesPerPrompt"),
+        ("rollout_batch_size", "spec.training.trainBatchSize"),
+        ("maxPromptLength", "spec.data.maxPromptLength"),
+        ("temperatur", None),
+    ],
+)
+def test_unknown_field_gets_a_suggestion(name: str, meant: str | None) -> None:
+    spec = merged(BUILTIN, {f"training.{name}": 8})
+    (finding,) = validate_job("sum", spec).findings
+    assert finding.field == f"spec.training.{name}"
+    assert finding.fix == f"did you mean {meant}?" if meant else finding.fix.startswith("remove it")
+
+
+@pytest.mark.parametrize(
+    ("change", "fix"),
+    [
+        ({"cluster.imagePullSecrets": [{"name": "registry"}]}, "write the name alone: registry"),
+        ({"cluster.rayVersion": 2.1}, 'write all three numbers of the version, such as "2.60.0"'),
+        ({"cluster.rayVersion": "2.60"}, "use 2.60.0"),
+        ({"activeDeadlineSeconds": "90 m"}, "use 5400, the number of seconds"),
+        ({"training.learningRate": ".nan"}, "use a number"),
+        ({"training.totalSteps": "8"}, "write 8 without quotes"),
+        ({"data.shuffle": "True"}, "write True without quotes"),
+        ({"data.shuffle": "yes"}, "use true or false"),
+        (
+            {"cluster.head.nodeSelector": {"a": 1.5}},
+            "write it in quotes, with all digits: YAML reads 2.10 as the number 2.1",
+        ),
+        ({"storage.claimName": "My Claim"}, "use my-claim"),
+        ({"cluster.env": [{"name": "MY-TOKEN", "value": "1"}]}, "use MY_TOKEN"),
+        ({"network.profile": ""}, "write a value of this form"),
+    ],
+)
+def test_the_fix_of_another_type_is_what_was_meant(change: dict[str, Any], fix: str) -> None:
+    found = validate_job("sum", merged(BUILTIN, change)).findings
+    assert [each.fix for each in found] == [fix]
+
+
+def test_snake_case_field_is_rejected() -> None:
+    """The types also accept snake_case, for internal use; a manifest must use camelCase."""
+    assert fields(validate_job("sum", {**BUILTIN, "runtime_ref": {"name": "a"}}).findings) == ["spec.runtime_ref"]
+
+
+def test_null_counts_as_not_given_and_integral_floats_as_integers() -> None:
+    spec = {**BUILTIN, "rewards": None, "training": {"totalSteps": 8.0, "trainBatchSize": 32, "seed": None}}
+    validated = validate_job("sum", spec)
+    assert validated.findings == ()
+    assert validated.spec
+    assert validated.spec.training.total_steps == 8
+    assert normalize(spec, load_schema(RLTrainingJobSpec))["training"] == {"totalSteps": 8, "trainBatchSize": 32}
+
+
+def test_nulls_are_kept_in_fields_of_any_json() -> None:
+    spec = merged(BUILTIN, {"cluster.head": {"podTemplate": {"spec": {}}}})
+    spec["cluster"]["head"]["podTemplate"]["spec"]["x"] = None
+    assert normalize(spec, load_schema(RLTrainingJobSpec)) == spec
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for level in range(depth):
+        value = {"a": value} if level % 2 else [value]
+    return {"a": value}
+
+
+@pytest.mark.parametrize(
+    "value", [nested(99), nested(5000), {"a": float("nan")}, {"a": "\ud800"}, {"\0": 1}, {"a": object()}, {1: 2}]
+)
+def test_non_json_value_is_rejected_with_its_path(value: Any) -> None:
+    spec = merged(BUILTIN, {"cluster.head": {}})
+    spec["cluster"]["head"]["podTemplate"] = value
+    found = validate_manifest(manifest(spec), {})
+    assert {each.rule for each in found} == {"json"}
+    assert found[0].field.startswith("spec.cluster.head.podTemplate")
+    assert str(found[0]).isprintable()
+
+
+def test_spec_above_512_kib_is_rejected() -> None:
+    for text, rule in (("x" * 60_000, None), ("x" * 65_536, "size")):
+        spec = merged(COMMAND, {"framework.command": [text] * 8})
+        assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
+
+
+def test_spec_and_runtime_above_512_kib_are_rejected() -> None:
+    spec = merged(COMMAND, {"framework.command": ["x" * 60_000] * 5})
+    runtime = {"defaults": {"cluster": {"head": {"podTemplate": {"metadata": {"annotations": {"a": "x" * 300_000}}}}}}}
+    assert validate_job("sum", spec).findings == ()
+    (finding,) = validate_job("sum", spec, runtime).findings
+    assert (finding.field, finding.rule) == ("spec", "size")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"training": {f"trainBatchSiz{index}": 1 for index in range(20_000)}},
+        {"cluster.env": [{"name": f"NCCL_SOCKET_IFNAME{index}" + "_" * 240, "value": "\0"} for index in range(128)]},
+        {"training": {"totalSteps": 1, "trainBatchSize": 2**31 - 1, "ppoMicroBatchSizePerDevice": 7}},
+        {"training.fsdp.fsdpSize": 2**31 - 1, **gpus(1024, 4096)},
+        {"algorithm.advEstimator": "g" * 100_000},
+        {"cluster.head.nodeSelector": {"a" * 5000 + "!": "x"}},
+    ],
+)  # fmt: skip
+def test_hostile_manifests_are_validated_quickly(change: dict[str, Any]) -> None:
+    """The webhook must respond within its timeout: validation takes less time than for a thousand usual manifests."""
+    hostile = merged(BUILTIN, change)
+    assert validate_job("sum", hostile).findings
+    usual = processor_seconds(lambda: [validate_job("sum", BUILTIN) for _ in range(1000)])
+    # The best of three, because a busy machine only makes a run slower.
+    assert min(processor_seconds(lambda: validate_job("sum", hostile)) for _ in range(3)) < usual
+
+
+def processor_seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def test_without_the_runtime_only_rules_on_given_fields_apply() -> None:
+    spec = {"runtimeRef": {"name": "cpu"}, "training": {"trainBatchSize": 31, "ppoMiniBatchSize": 8}}
+    assert fields(validate_job("sum", spec).findings) == ["spec.training.ppoMiniBatchSize"]
+    spec["training"] = {"trainBatchSize": 31}
+    assert validate_job("sum", spec).findings == ()
+
+
+def test_job_and_runtime_are_validated_as_one_spec() -> None:
+    pool = {"name": "a", "resources": {"cpu": "1", "memory": "2Gi"}}
+    runtime = {"defaults": {"training": {"trainBatchSize": 30}}, "nodePools": [pool], "images": {"cpu": "i"}}
+    spec = merged(BUILTIN, {"runtimeRef.name": "cpu", "training": None, "cluster": None})
+    spec["training"] = {"totalSteps": 1, "ppoMiniBatchSize": 16}
+    (finding,) = validate_job("sum", spec, runtime).findings
+    assert finding.field == "spec.training.ppoMiniBatchSize"
+    assert "trainBatchSize 30" in finding.message
+
+
+def test_group_without_a_pool_gets_the_first_pool_with_its_accelerator() -> None:
+    resources = {"cpu": "1", "memory": "2Gi"}
+    gpu, amd = ({"resourceName": f"{vendor}.com/gpu", "count": 8} for vendor in ("nvidia", "amd"))
+    pools = [{"name": "cpus", "resources": resources}, {"name": "gpus", "resources": resources, "accelerator": gpu}]
+
+    def pool_of(group: dict[str, object]) -> object:
+        return resolve({"cluster": {"workers": [group]}}, {"nodePools": pools})["cluster"]["workers"][0]["pool"]
+
+    assert pool_of({"accelerator": gpu}) == "gpus"
+    assert pool_of({}) == pool_of({"accelerator": amd}) == pool_of({"accelerator": gpu, "pool": "cpus"}) == "cpus"
+
+
+def test_empty_env_of_a_job_keeps_the_env_of_the_runtime() -> None:
+    runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}]}}}
+    job = merged(BUILTIN, {"runtimeRef.name": "r", "cluster.env": []})
+    spec = validate_job("sum", job, runtime).spec
+    assert spec
+    assert [each.name for each in spec.cluster.env] == ["A"]
+
+
+def test_env_of_a_job_precedes_the_env_of_the_runtime() -> None:
+    runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}, {"name": "NCCL_DEBUG", "value": "INFO"}]}}}
+    job = merged(BUILTIN, {"runtimeRef.name": "r", **{"cluster.env": [{"name": "NCCL_DEBUGS", "value": "1"}]}})
+    assert fields(validate_job("sum", job, runtime).findings) == ["spec.cluster.env[0].name"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"defaults": {"data": {"preset": "arithmetic", "path": "/d"}}}, "spec.defaults.data.path"),
+        ({"defaults": {"security": {"runAsUser": 0}}}, "spec.defaults.security.runAsUser"),
+        ({"defaults": env("NCCL_DEBUGS")}, "spec.defaults.cluster.env[0].name"),
+        ({"nodePools": [{"name": "a", "resources": {"cpu": "0", "memory": "1Gi"}}]}, "spec.nodePools[0].resources.cpu"),
+        ({"nodePools": [{"name": "a", "resources": {"cpu": "1", "memory": "1Gi"}}] * 2}, "spec.nodePools[1]"),
+        ({"limits": [{"field": "spec.rollout.n", "max": 8}]}, "spec.limits[0].field"),
+        ({"limits": [{"field": "spec.cluster.workers", "max": 8}]}, "spec.limits[0].field"),
+        ({"limits": [{"field": "spec.training.seed", "max": 8, "min": 9}]}, "spec.limits[0].min"),
+        ({"limits": [{"field": "spec.training.seed"}]}, "spec.limits[0]"),
+        ({"defaults": {"model": {"dtype": "bfloat16"}, "training": {"trainBatchSize": 31}}}, None),
+    ],
+)  # fmt: skip
+def test_runtimes(spec: dict[str, Any], field: str | None) -> None:
+    assert fields(validate_runtime(spec)) == ([field] if field else [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "field", "fix"),
+    [
+        ({"field": "spec.training.trainBatchSize", "max": 16}, "spec.training.trainBatchSize", "use 16 or less"),
+        ({"field": "spec.rollout.responsesPerPrompt", "min": 16}, "spec.rollout.responsesPerPrompt", "use 16 or more"),
+        ({"field": "spec.cluster.workers[].replicas", "max": 1}, f"{WORKERS}.replicas", "use 1 or less"),
+        ({"field": "spec.cluster.workers[].resources.memory", "max": 2**30}, f"{WORKERS}.resources.memory", "1073"),
+        ({"field": "spec.cluster.image", "allowed": ["localhost/*"]}, "spec.cluster.image", "use one of localhost/*"),
+        ({"field": "spec.storage.hfHome", "allowed": ["/x"]}, None, ""),
+        ({"field": "spec.cluster.image", "allowed": ["registry.example/*"]}, None, ""),
+        ({"field": "spec.data.shuffle", "allowed": ["false"]}, "spec.data.shuffle", "use one of false"),
+    ],
+)  # fmt: skip
+def test_limits(limit: dict[str, Any], field: str | None, fix: str) -> None:
+    found = validate_job("sum", BUILTIN, {"limits": [limit]}).findings
+    assert [each.field for each in found] == ([field] if field else [])
+    assert all(fix in each.fix and each.rule == "runtime-limit" for each in found)
+
+
+def test_only_mutable_blocks_may_change() -> None:
+    new = {**BUILTIN, "suspend": True, "activeDeadlineSeconds": 9}
+    assert validate_change(BUILTIN, new) == ()
+    assert fields(validate_change(BUILTIN, merged(BUILTIN, {"training.seed": 1}))) == ["spec.training"]
+
+
+def test_stored_default_in_a_list_equals_omission() -> None:
+    """The previous CRD stored defaults; the file of the same job does not have them."""
+    worker = BUILTIN["cluster"]["workers"][0]
+    old = {**BUILTIN, **workers(name="workers", nodeSelector={}), "rewards": [{"name": "exact", "weight": 1.0}]}
+    assert validate_change(old, {**BUILTIN, **workers(), "rewards": [{"name": "exact"}]}) == ()
+    other = {"cluster": {"workers": [{**worker, "name": "other"}]}, "rewards": [{"name": "exact", "weight": 0.5}]}
+    assert sorted(fields(validate_change(old, merged(old, other)))) == ["spec.cluster", "spec.rewards"]
+
+
+def test_validation_does_not_change_its_input() -> None:
+    for index in range(50):
+        made = random_manifest(Random(index))
+        before = copy.deepcopy(made)
+        validate_manifest(made, {"platform": {"defaults": workers()}})
+        assert made == before
+
+
+def test_name_of_a_runtime() -> None:
+    assert fields(validate_manifest(manifest({}, RUNTIME_KIND, name="team_a"), {})) == ["metadata.name"]
+    assert validate_manifest(manifest({}, RUNTIME_KIND, name="team-a.example"), {}) == ()

@@ -1,0 +1,244 @@
+"""Warnings about valid specs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from cases import CASES
+
+from rlt_api.blocks.algorithm import Algorithm, Estimator
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.validation.validate import validate_job
+from rlt_api.validation.warnings import ESTIMATORS_THAT_READ, LOSSES_THAT_READ, find_warnings
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+STEP = {"name": "data", "command": ["python3", "get.py"]}
+FUNCTION = {"name": "mine:function"}
+SEPARATE = {"mode": "separate", "workerGroup": "rollout", "staleness": {"maxSteps": 2}}
+
+
+def warnings(algorithm: dict[str, Any] | None = None, rollout: dict[str, Any] | None = None) -> list[str]:
+    spec = {"algorithm": algorithm or {}, "rollout": rollout or {}, "cluster": {}, "failurePolicy": {"maxRestarts": 0}}
+    return list(find_warnings(RLTrainingJobSpec.model_validate(spec)))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_have_no_settings_without_effect(path: Path) -> None:
+    jobs = [each for each in yaml.safe_load_all(path.read_text()) if each and each["kind"] == "RLTrainingJob"]
+    for job in jobs:
+        found = find_warnings(RLTrainingJobSpec.model_validate(job["spec"]))
+        assert not [each for each in found if "does not use" in each or "without a correction" in each]
+
+
+def test_invalid_jobs_have_warnings_as_well() -> None:
+    specs = [spec for case in CASES if (spec := validate_job(case.name, case.spec).spec)]
+    found = [list(find_warnings(spec)) for spec in specs]
+    assert all(each.startswith("spec.") and each.isprintable() for every in found for each in every)
+    assert any(found)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        (
+            {"policyLoss": "gspo", "clipRatioC": 3.0},
+            "clipRatioC: 3.0: policyLoss gspo does not use it; it is used",
+        ),
+        ({"policyLoss": "sapo", "clipRatio": 0.3}, "clipRatio: 0.3: policyLoss sapo does not use it"),
+        ({"tauNeg": 1.2}, "tauNeg: 1.2: policyLoss vanilla does not use it; it is used by sapo"),
+        ({"lam": 0.95}, "lam: 0.95: advEstimator grpo does not use it; it is used by gae"),
+        ({"advEstimator": "remax", "gamma": 0.99}, "gamma: 0.99: advEstimator remax does not use it"),
+        ({"advEstimator": "rloo", "normAdvByStdInGrpo": False}, "normAdvByStdInGrpo: False: advEstimator rloo"),
+        ({"klLossCoef": 0, "klLossType": "kl"}, "klLossType: kl: klLossCoef 0 does not use it; remove it"),
+        ({"klInReward": {"targetKl": 0.2}}, "klInReward.targetKl: 0.2: type fixed does not use it"),
+    ],
+)
+def test_a_setting_that_nothing_reads_is_named(algorithm: dict[str, Any], expected: str) -> None:
+    (warning,) = warnings(algorithm)
+    assert warning.startswith(f"spec.algorithm.{expected}")
+
+
+def test_settings_that_are_read_have_no_warning() -> None:
+    assert not warnings({"policyLoss": "sapo", "tauNeg": 1.2})
+    assert not warnings({"clipRatioC": 3.0, "clipRatioHigh": 0.3, "normAdvByStdInGrpo": False})
+    assert not warnings({"policyLossFunction": FUNCTION, "tauNeg": 1.2, "advantageFunction": FUNCTION, "lam": 0.5})
+    assert not warnings({"klInReward": {"type": "adaptive", "targetKl": 0.2}})
+
+
+def test_stale_responses_without_a_correction_are_warned_about() -> None:
+    (warning,) = warnings(rollout=SEPARATE)
+    assert warning.startswith("spec.rollout.staleness.maxSteps: 2: responses of older weights")
+    assert not warnings({"rolloutCorrection": {}}, SEPARATE)
+
+
+@pytest.mark.parametrize(
+    ("correction", "rollout", "expected"),
+    [
+        (
+            {},
+            {"topP": 0.9},
+            "topP: 0.9: the engine reports the probabilities among the kept tokens alone, and the trainer",
+        ),
+        ({}, {"topP": 0.9}, "so that the ratio of rolloutCorrection is from 0.9 to 1 where both agree; use topP 1"),
+        ({"lowerThreshold": 0.5}, {"topP": 0.9}, "from 0.9 to 1"),
+        (
+            {},
+            {"topK": 50, "topP": 0.9},
+            "the ratio of rolloutCorrection is below 1 where both agree; use topP 1 and topK -1",
+        ),
+        ({"bypassMode": True}, {"topP": 0.9}, "so that the ratio of the loss is from 0.9 to 1 where both agree"),
+        ({"rejection": "token_k1", "rejectionThreshold": 1.2}, {"topP": 0.9}, "from 0.9 to 1"),
+        ({"rejection": "token_k1", "rejectionThreshold": 1.1}, {"topP": 0.9}, None),  # an error
+        ({"rejection": "seq_mean_k2", "rejectionThreshold": 0.006}, {"topP": 0.9}, "from 0.9 to 1"),
+        ({"rejection": "seq_max_k3", "rejectionThreshold": 0.005}, {"topP": 0.9}, None),  # an error
+        ({"level": "none"}, {"topP": 0.9}, None),
+        ({}, {"topP": 1.0, "topK": 0}, None),
+        (None, {"topP": 0.9}, None),
+    ],
+)
+def test_weights_of_a_truncated_distribution_are_warned_about(
+    correction: dict[str, Any] | None, rollout: dict[str, Any], expected: str | None
+) -> None:
+    found = warnings({} if correction is None else {"rolloutCorrection": correction}, rollout)
+    assert len(found) == (expected is not None)
+    assert not expected or expected in found[0]
+
+
+def test_other_losses_than_the_clipped_ones_have_a_gradient_in_bypass_mode() -> None:
+    algorithm = {"rolloutCorrection": {"bypassMode": True}, "policyLoss": "cispo"}
+    (found,) = warnings(algorithm, {"topP": 0.5})
+    assert "the ratio of the loss is from 0.5 to 1" in found
+    assert not warnings({**algorithm, "policyLoss": "vanilla"}, {"topP": 0.5})  # an error
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ({"container": []}, "podTemplate.container: container: is not a field"),
+        ({"spec": {"container": []}}, "spec.container: container: is not a field; did you mean containers?"),
+        ({"spec": {"containers": {}}}, "spec.containers: {}: must be a list; use a list"),
+        ({"spec": {"terminationGracePeriodSeconds": "30"}}, "must be an integer; write 30 without quotes"),
+        ({"spec": {"containers": [{"name": "ray-head"}]}}, "containers[0].name: ray-head: is not in these pods"),
+        ({"spec": {"containers": [{"image": "x"}]}}, "containers[0].name: none: is required: ray-worker is the"),
+        ({"spec": {"hostNetwork": "yes"}}, "spec.hostNetwork: yes: must be true or false"),
+        ({"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": True, "containers": [{"name": "x"}]}}, None),
+    ],
+)
+def test_an_invalid_pod_template_gets_a_warning(template: dict[str, Any], expected: str | None) -> None:
+    spec = RLTrainingJobSpec.model_validate({"cluster": {"workers": [{"podTemplate": template}]}})
+    found = [each for each in find_warnings(spec) if "podTemplate" in each]
+    assert len(found) == (expected is not None)
+    assert not expected or expected in found[0]
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"limits": {"cpu": "4"}}, "limits.cpu: 4: differs from spec.cluster.workers[0].resources.cpu 8, which Ray"),
+        ({"requests": {"memory": "32Gi"}}, "remove it, and set spec.cluster.workers[0].resources.memory"),
+        ({"limits": {"nvidia.com/gpu": 4}}, "limits[nvidia.com/gpu]: 4: differs from spec.cluster.workers[0].accel"),
+        ({"limits": {"cpu": None}}, "limits.cpu: None: differs from"),
+        ({"limits": {"cpu": "8000m", "memory": "65536Mi", "nvidia.com/gpu": "8", "rdma/hca": "1"}}, None),
+        ({"requests": None}, None),
+    ],
+)
+def test_resources_of_a_pod_template_that_differ_are_warned_about(resources: Any, expected: str | None) -> None:
+    template = {"spec": {"containers": [{"name": "ray-worker", "resources": resources}, {"name": "other"}]}}
+    group = {**GPUS, "resources": {"cpu": "8", "memory": "64Gi"}, "podTemplate": template}
+    spec = RLTrainingJobSpec.model_validate({"cluster": {"workers": [group]}})
+    found = [each for each in find_warnings(spec) if "podTemplate" in each]
+    assert len(found) == (expected is not None)
+    assert not expected or expected in found[0]
+
+
+HUB = {"data": {"hub": {"name": "openai/gsm8k"}}, "rewards": [{"name": "gsm8k"}]}
+MODEL = {"path": "Qwen/Qwen3-0.6B"}
+GPUS = {"resources": {"cpu": "500m", "memory": "64Gi"}, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
+FILES = {"data": {"files": ["/data/a.parquet"]}}
+MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name": "d", "mountPath": "/data"}]}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"model": MODEL, "training": {"learningRate": 1.0}}, "spec.training.learningRate: 1: is much higher"),
+        ({"model": MODEL, "training": {"learningRate": 1e-5}}, None),
+        ({"model": {"fromSeed": {}}, "training": {"learningRate": 0.01}}, None),
+        ({"cluster": {"workers": [GPUS]}}, "workers[0].resources.cpu: 500m: is less than one CPU for each of the 8"),
+        (FILES, "spec.data.files[0]: /data/a.parquet: is on no volume of the job (/mnt/rlt)"),
+        ({**FILES, "storage": {"mountPath": "/data"}}, None),
+        ({**FILES, "cluster": {"workers": [{"podTemplate": MOUNT}]}}, None),
+        ({"model": {"path": "/models/a"}}, "spec.model.path: /models/a: is on no volume"),
+        (HUB, "spec.rewards[0].name: gsm8k: scores 0 without '#### '"),
+        ({**HUB, "rewards": [{"name": "gsm8k", "options": {"method": "flexible"}}]}, None),
+        ({**HUB, "rewards": [{"name": "math"}]}, None),
+    ],
+)
+def test_an_unlikely_value_is_warned_about(spec: dict[str, Any], expected: str | None) -> None:
+    found = [each for each in find_warnings(RLTrainingJobSpec.model_validate(spec)) if "memory" not in each]
+    assert len(found) == (expected is not None), found
+    assert not expected or expected in found[0]
+
+
+COMMAND = {"type": "command", "command": ["python3", "a.py"]}
+
+
+def variable(name: str, value: str = "1", **spec: Any) -> dict[str, Any]:
+    return {"cluster": {"env": [{"name": name, "value": value}]}, **spec}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (variable("VLLM_ATTENTION_BACKEND", "FLASH_ATTN"), "set spec.rollout.engineKwargs.attention_backend"),
+        (
+            variable("VLLM_USE_DEEP_GEMM_MOE"),
+            "VLLM_USE_DEEP_GEMM_MOE: vLLM 0.32.0 does not have this variable; did you",
+        ),
+        (
+            variable("VLLM_USE_V1"),
+            "spec.cluster.env[0].name: VLLM_USE_V1: vLLM 0.32.0 does not have this variable; rem",
+        ),
+        (variable("VLLM_LOGGING_LEVEL"), None),
+        (variable("VLLM_ATTENTION_BACKEND", framework=COMMAND), None),
+        (variable("NCCL_DEBUG", "trace", framework=COMMAND), "spec.cluster.env[0].value: trace: prints every call"),
+        (variable("NCCL_DEBUG", "INFO"), None),
+        ({"rollout": {"gpuMemoryUtilization": 0.95}, "cluster": {"workers": [GPUS]}}, "leaves 5% of the device"),
+        ({"rollout": {"gpuMemoryUtilization": 0.9}, "cluster": {"workers": [GPUS]}}, None),
+        ({"rollout": {"gpuMemoryUtilization": 0.95}}, None),
+        ({"preflight": {"level": "full"}, "framework": COMMAND}, "spec.preflight.level: full: no step of framework"),
+        ({"preflight": {"level": "full", "command": ["./smoke.sh"]}, "framework": COMMAND}, None),
+        ({"preflight": {"command": ["./smoke.sh"]}, "framework": COMMAND}, "spec.preflight.command: given: it is"),
+        ({"preflight": {"level": "full"}}, None),
+        (
+            {"framework": {"prepare": [STEP]}},
+            "spec.framework.prepare: given: without a PVC its files",
+        ),
+        ({"framework": {"prepare": [STEP]}, "storage": {"claimName": "data"}}, None),
+        (
+            {"security": {"ptrace": True}},
+            "spec.security.ptrace: true: Kubernetes gives added capabilities to root only",
+        ),
+        ({"security": {"ptrace": True, "privileged": True}}, None),
+        (
+            {"observability": {"debugger": "ray"}, "cluster": {"rayVersion": "2.9.0"}},
+            "spec.observability.debugger: ray: spec.cluster.rayVersion is 2.9.0",
+        ),
+        ({"observability": {"debugger": "ray"}, "cluster": {"rayVersion": "2.39.0"}}, None),
+        ({"observability": {"debugger": "legacy"}, "cluster": {"rayVersion": "2.9.0"}}, None),
+    ],
+)
+def test_a_setting_without_effect_is_warned_about(spec: dict[str, Any], expected: str | None) -> None:
+    found = list(find_warnings(RLTrainingJobSpec.model_validate(spec)))
+    found = [each for each in found if "was not validated" not in each and "resources.cpu" not in each]
+    assert len(found) == (expected is not None), found
+    assert not expected or expected in found[0]
+
+
+def test_the_tables_name_fields_and_choices() -> None:
+    assert {*LOSSES_THAT_READ, *ESTIMATORS_THAT_READ} <= Algorithm.model_fields.keys()
+    assert {each for names in LOSSES_THAT_READ.values() for each in names} <= {"vanilla", "gspo", "cispo", "sapo"}
+    assert {each for names in ESTIMATORS_THAT_READ.values() for each in names} <= set(get_args(Estimator))

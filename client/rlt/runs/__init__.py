@@ -1,0 +1,1 @@
+"""Runs: their directory, records and views."""

@@ -1,0 +1,1 @@
+"""The preflight checks: from facts to results."""

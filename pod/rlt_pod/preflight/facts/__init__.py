@@ -1,0 +1,1 @@
+"""What a pod measures for the preflight checks."""

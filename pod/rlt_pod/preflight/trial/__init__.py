@@ -1,0 +1,1 @@
+"""The trials of the preflight stage `full`: engine, trainer and framework."""

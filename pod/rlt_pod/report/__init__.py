@@ -1,0 +1,1 @@
+"""The report of a driver: its lines, metrics, records and server."""
