@@ -19,7 +19,7 @@ from cluster.stages import StageError, exit_with_message, stage
 ROOT = Path(__file__).parent.parent
 VENV = ROOT / ".venv"
 REQUIREMENTS = [ROOT / "requirements" / name for name in ("operator.txt", "cli.txt", "trainer-cpu.txt", "dev.txt")]
-DISTRIBUTIONS = [ROOT / name for name in ("pod", "api", "core", "operator", "client", "ui", "cli", "trainer", "e2e")]
+DISTRIBUTIONS = [ROOT, *(ROOT / name for name in ("pod", "api", "operator", "trainer", "e2e"))]
 INPUTS = [Path(__file__), *REQUIREMENTS, *(folder / "pyproject.toml" for folder in DISTRIBUTIONS)]
 """.venv is recreated after one of them has changed."""
 STAMP = VENV / "rlt-installed"

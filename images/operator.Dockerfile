@@ -18,14 +18,17 @@ RUN /pip/bin/pip --python /opt/rlt/bin/python install --no-cache-dir --no-compil
 RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } keep' requirements/dev.txt \
       > requirements/build.txt \
  && /pip/bin/pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt
+COPY pyproject.toml ./
 COPY pod pod
 COPY api api
 COPY core core
 COPY operator operator
 COPY client client
 COPY ui ui
+COPY cli cli
+COPY examples examples
 RUN /pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels \
-      ./pod ./api ./core ./operator ./client ./ui \
+      . ./operator \
  && /pip/bin/pip --python /opt/rlt/bin/python install --no-cache-dir --no-compile --no-deps --no-index wheels/*.whl
 # Compile all bytecode except that of the Kubernetes client's thousands of generated modules, which are mostly unused.
 RUN /opt/rlt/bin/python -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/' /opt/rlt/lib

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 HERE = ROOT / "requirements"
 
-DISTRIBUTIONS = ("rlt-pod", "rlt-api", "rlt-core", "rlt-operator", "rlt-client", "rlt-ui", "rlt-cli", "rlt-trainer")
+DISTRIBUTIONS = ("rlt", "rlt-pod", "rlt-api", "rlt-operator", "rlt-trainer")
 
 OPTIONS = [
     *("--universal", "--generate-hashes", "--no-header", "--no-annotate", "--quiet"),
@@ -25,16 +25,8 @@ OPTIONS = [
 SOURCES: dict[str, list[str]] = {
     "trainer-cpu.txt": ["trainer/pyproject.toml", "--extra", "cpu", "--extra", "all"],
     "trainer-cuda.txt": ["trainer/pyproject.toml", "--extra", "cuda", "--extra", "all"],
-    "operator.txt": ["operator/pyproject.toml", "ui/pyproject.toml", "--constraints", "trainer-cpu.txt"],
-    "cli.txt": [
-        "cli/pyproject.toml",
-        "--extra",
-        "ui",
-        "--constraints",
-        "trainer-cpu.txt",
-        "--constraints",
-        "operator.txt",
-    ],
+    "operator.txt": ["operator/pyproject.toml", "--extra", "page", "--constraints", "trainer-cpu.txt"],
+    "cli.txt": ["pyproject.toml", "--constraints", "trainer-cpu.txt", "--constraints", "operator.txt"],
     "dev.txt": [
         "--group",
         "dev",

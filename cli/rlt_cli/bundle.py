@@ -191,7 +191,7 @@ async def _add_kept_files(bundle: Bundle, connection: Connection, job: Manifest)
 async def _add_versions(bundle: Bundle, connection: Connection) -> None:
     """Add the versions, and the end of the operator's log."""
     versions: dict[str, Any] = {
-        "rlt": importlib.metadata.version("rlt-cli"),
+        "rlt": importlib.metadata.version("rlt"),
         "collected": f"{datetime.now(UTC):%FT%TZ}",
     }
     status, text = await connection.api.send("GET", "/version")

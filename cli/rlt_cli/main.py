@@ -110,7 +110,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, given: bool)
     if given:
         import importlib.metadata  # slow, and only this option needs it
 
-        click.echo(f"{program_name()} {importlib.metadata.version('rlt-cli')}")
+        click.echo(f"{program_name()} {importlib.metadata.version('rlt')}")
         ctx.exit()
 
 

@@ -9,30 +9,41 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 from rlt_cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"pod": "rlt_pod", "api": "rlt_api", "core": "rlt_core", "client": "rlt", "ui": "rlt_ui", "cli": "rlt_cli"}
-"""Directory -> package of each distribution that `pip install rlt-cli[ui]` installs from this repository."""
-DISTRIBUTIONS = {"rlt": "rlt-client", "yaml": "pyyaml", "pydantic_core": "pydantic"}
+"""Directory -> package that `pip install .` installs."""
+DISTRIBUTIONS = {"yaml": "pyyaml", "pydantic_core": "pydantic"}
 """Module -> distribution, where the names differ in more than an underscore."""
 PRESENT_WHERE_USED = {"IPython"}
 """Modules that a package imports only in a process that has them: the kernel of a notebook."""
 FORBIDDEN = ("rlt_operator", "rlt_trainer", "kopf", "prometheus_client", "torch", "ray", "vllm", "transformers")
 
 
-@pytest.mark.parametrize("directory", PACKAGES)
-def test_the_declared_dependencies_cover_the_imports(directory: str) -> None:
-    package = PACKAGES[directory]
-    modules = {module for path in (ROOT / directory / package).rglob("*.py") for module in imported_modules(path)}
-    modules -= {*sys.stdlib_module_names, *PRESENT_WHERE_USED, package}
-    project = tomllib.loads((ROOT / directory / "pyproject.toml").read_text())["project"]
+def test_the_declared_dependencies_cover_the_imports() -> None:
+    folders = [ROOT / directory / package for directory, package in PACKAGES.items()]
+    assert list_imports(folders) == list_declared(ROOT / "pyproject.toml")
+
+
+def test_the_pod_programs_have_no_dependencies_and_the_api_has_pydantic() -> None:
+    assert list_imports([ROOT / "pod/rlt_pod"]) == list_declared(ROOT / "pod/pyproject.toml") == set()
+    assert list_imports([ROOT / "api/rlt_api"]) | {"rlt-pod"} == list_declared(ROOT / "api/pyproject.toml")
+
+
+def list_imports(packages: list[Path]) -> set[str]:
+    """The distributions that packages import, without those of this repository."""
+    modules = {module for package in packages for path in package.rglob("*.py") for module in imported_modules(path)}
+    modules -= {*sys.stdlib_module_names, *PRESENT_WHERE_USED, *PACKAGES.values()}
+    return {DISTRIBUTIONS.get(module, module.replace("_", "-")) for module in modules}
+
+
+def list_declared(file: Path) -> set[str]:
+    """The distributions that a pyproject.toml declares, with its extras."""
+    project = tomllib.loads(file.read_text())["project"]
     optional = project.get("optional-dependencies", {}).values()
     requirements = [*project["dependencies"], *(each for extra in optional for each in extra)]
-    declared = {re.split("[^A-Za-z0-9_.-]", requirement)[0].lower() for requirement in requirements}
-    assert {DISTRIBUTIONS.get(module, module.replace("_", "-")) for module in modules} == declared
+    return {re.split("[^A-Za-z0-9_.-]", requirement)[0].lower() for requirement in requirements}
 
 
 def imported_modules(path: Path) -> set[str]:

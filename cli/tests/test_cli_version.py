@@ -24,7 +24,7 @@ def rlt(*arguments: str, env: dict[str, str] | None = None) -> Result:
 def test_versions_of_cli_and_api() -> None:
     versions = json.loads(rlt("version", "-o", "json").stdout)
     assert list(versions) == ["client", "api", "schema"]
-    assert versions["client"] == importlib.metadata.version("rlt-cli")
+    assert versions["client"] == importlib.metadata.version("rlt")
     assert versions["api"] == "rlt.dev/v1alpha1"
 
 

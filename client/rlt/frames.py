@@ -42,5 +42,5 @@ def _load(library: str) -> Any:
     try:
         return import_module(library)
     except ModuleNotFoundError as error:
-        message = f"{library} is not installed: it is the extra {library} of rlt-client."
-        raise MissingExtraError(message, next=f"pip install 'rlt-client[{library}]'") from error
+        message = f"{library} is not installed: it is the extra {library} of rlt."
+        raise MissingExtraError(message, next=f"pip install 'rlt[{library}]'") from error

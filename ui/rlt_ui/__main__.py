@@ -23,7 +23,7 @@ from rlt_ui.personal_jobs import PersonalJobs
 from rlt_ui.reviews import Reviews
 from rlt_ui.server import build_routes
 
-USER_AGENT = f"rlt-ui/{importlib.metadata.version('rlt-ui')}"
+USER_AGENT = f"rlt-ui/{importlib.metadata.version('rlt')}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -94,7 +94,7 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
     async def write_report(request: Request) -> Response:
         run = get_run(request)
         found = await get_source(request).load_run(run)
-        origin = Origin(importlib.metadata.version("rlt-ui"), f"{datetime.now(UTC):%FT%TZ}")
+        origin = Origin(importlib.metadata.version("rlt"), f"{datetime.now(UTC):%FT%TZ}")
         text = await asyncio.to_thread(build_page, found, origin)
         name = quote(f"{build_file_name(found, run)}-report.html", safe="")
         return HTMLResponse(text, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})

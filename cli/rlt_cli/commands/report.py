@@ -37,7 +37,7 @@ def command(run: str, markdown: bool, file: Path | None, kube_context: KubeConte
     script. Secrets are masked as far as their name or shape shows them: check the rollouts before you publish the file.
     """
     (found,) = load_runs([run], kube_context)
-    origin = Origin(importlib.metadata.version("rlt-cli"), f"{datetime.now(UTC):%FT%TZ}")
+    origin = Origin(importlib.metadata.version("rlt"), f"{datetime.now(UTC):%FT%TZ}")
     if markdown:
         summary = build_summary(found, origin)
         emit_result(summary.rstrip("\n"), {"markdown": summary}, output)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from rlt.errors import MissingExtraError
 from rlt.kube_context import KubeContext
 from rlt.program import program_name
 from rlt_cli.connection import connect, run
@@ -29,7 +28,7 @@ def command(source: str | None, port: int, all_namespaces: bool, kube_context: K
 
     DIRECTORY is a run directory or a folder of run directories. NAME is a job. Without an argument, the page lists the
     jobs of the namespace, or with -A of all namespaces. The command serves the page on the loopback interface until
-    Ctrl-C, read-only, to browsers with the token in its URL. It requires the extra ui: pip install 'rlt-cli[ui]'.
+    Ctrl-C, read-only, to browsers with the token in its URL.
     """
     if source is not None and all_namespaces:
         raise click.UsageError("DIRECTORY or NAME selects runs: omit --all-namespaces")
@@ -38,11 +37,6 @@ def command(source: str | None, port: int, all_namespaces: bool, kube_context: K
     except OSError as error:
         message = f"--port {port}: {error.strerror or error}."
         raise Failure(message, next=f"{program_name()} ui {source or ''}".strip()) from error
-    except ModuleNotFoundError as error:
-        if error.name not in ("rlt_ui", "starlette", "uvicorn"):
-            raise
-        message = f"{error.name} is not installed: it is part of the extra ui of rlt-cli."
-        raise MissingExtraError(message, next="pip install 'rlt-cli[ui]'") from error
 
 
 async def _serve(source: str | None, port: int, all_namespaces: bool, kube_context: KubeContext) -> None:

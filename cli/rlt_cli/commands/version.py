@@ -30,7 +30,7 @@ def command(server: bool, kube_context: KubeContext, output: str) -> None:
     """
     definitions = [build_job_crd(), build_runtime_crd()]
     versions: dict[str, Any] = {
-        "client": importlib.metadata.version("rlt-cli"),
+        "client": importlib.metadata.version("rlt"),
         "api": f"{GROUP}/{VERSION}",
         "schema": hash_schemas(definitions),
     }
