@@ -82,7 +82,28 @@ def cel(*rules: tuple[str, str]) -> ConfigDict:
 
 
 QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
-Quantity = Annotated[str, StringConstraints(pattern=QUANTITY, max_length=20)]
+INT_OR_STRING = "x-kubernetes-int-or-string"
+MAX_INT64 = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class _IntOrString:
+    """Marks a string that may be written as an integer (x-kubernetes-int-or-string), and is read as a string."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(integer_to_text, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(core), "type": ["integer", "string"], "minimum": 0, INT_OR_STRING: True}
+
+
+def integer_to_text(value: Any) -> Any:
+    """Return an integer as text, and any other value unchanged: 32 -> "32". The API server has integers of 64 bits."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_integer and abs(value) <= MAX_INT64 else value
+
+
+Quantity = Annotated[str, StringConstraints(pattern=QUANTITY, max_length=20), _IntOrString()]
 """A Kubernetes quantity such as 500m, 2 or 8Gi (apimachinery's pkg/api/resource, without exponents)."""
 
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]

@@ -97,7 +97,9 @@ def valid_value(node: Json, random: Random, *, depth: int = 0) -> Json:
         case "number":
             low, high = (node.get(key, node.get(f"exclusive{key.capitalize()}", 1)) for key in ("minimum", "maximum"))
             return random.choice((high, low + (high - low) / 2, 0.5, 1))
-        case "string":
+        case ["integer", "string"] if random.random() < 0.5:
+            return random.choice((1, 8, 2**31, 2**40))
+        case "string" | ["integer", "string"]:
             fitting = [text for text in TEXTS if re.search(node.get("pattern", ""), text)]
             return random.choice(fitting or TEXTS)
         case "array":

@@ -17,7 +17,7 @@ class Resources(ApiModel):
 
     model_config = cel(
         (
-            "!has(self.sharedMemory) || quantity(self.sharedMemory).isLessThan(quantity(self.memory))",
+            "!has(self.sharedMemory) || quantity(string(self.sharedMemory)).isLessThan(quantity(string(self.memory)))",
             "sharedMemory must be less than memory, which contains it",
         ),
     )

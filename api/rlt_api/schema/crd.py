@@ -1,6 +1,7 @@
 """The CustomResourceDefinitions of RLTrainingJob and RLRuntime, generated from the pydantic types.
 
-Kubernetes requires structural schemas: no `$ref`, no `anyOf` over types, OpenAPI 3.0's boolean exclusive bounds.
+Kubernetes requires structural schemas: no `$ref`, no `anyOf` over types except int-or-string,
+OpenAPI 3.0's boolean exclusive bounds.
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema
 """
 
@@ -11,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rlt_api.model import INT_OR_STRING
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec
 from rlt_api.status.job_status import RLTrainingJobStatus
@@ -145,7 +147,7 @@ def build_structural_schema(model: type[BaseModel]) -> Schema:
 _KEPT = {
     "description", "type", "enum", "format", "pattern", "minLength", "maxLength", "minItems", "maxItems", "minimum",
     "maximum", "required", "x-kubernetes-validations", "x-kubernetes-list-type", "x-kubernetes-list-map-keys",
-    "x-kubernetes-map-type",
+    "x-kubernetes-map-type", INT_OR_STRING,
 }  # fmt: skip
 _DROPPED = {"title", "$defs", "additionalProperties", "default"}
 
@@ -179,6 +181,8 @@ def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
                 result[key] = value
             case _:
                 assert key in _DROPPED, f"{key} has no counterpart in a structural schema"
+    if INT_OR_STRING in result:
+        del result["type"]
     if result.get("type") == "integer":
         result["format"] = "int64"
     if "x-kubernetes-preserve-unknown-fields" in result:

@@ -3,6 +3,7 @@
 - A null value of a known field counts as not given.
   https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting-and-nullable
 - An integer may be written as 8.0 or 8e0.
+- An integer in a field that takes integers and strings, such as a quantity, becomes a string.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 from rlt_api.findings.finding import Finding, child_path, printable
+from rlt_api.model import INT_OR_STRING, integer_to_text
 from rlt_api.schema.model_schema import Schema
 
 MAX_DEPTH = 100
@@ -37,12 +39,12 @@ def normalize(value: Any, node: Schema) -> Any:
         return [normalize(each, node["items"]) for each in value]
     if (
         isinstance(value, float)
-        and node.get("type") == "integer"
+        and (node.get("type") == "integer" or INT_OR_STRING in node)
         and value.is_integer()
         and abs(value) < MAX_EXACT_INTEGER
     ):
-        return int(value)
-    return value
+        value = int(value)
+    return integer_to_text(value) if INT_OR_STRING in node else value
 
 
 def find_non_json(value: Any, path: str) -> Iterator[Finding]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlt_api.model import INT_OR_STRING
+
 JOB_BLOCKS = "spec.defaults"
 """The field of an RLRuntime that repeats the blocks of a job."""
 
@@ -35,7 +37,7 @@ def _block(path: str, schema: dict[str, Any]) -> list[str]:
         lines.append(f"| `{name}` | {_type(field)} | {description} |")
         element = field.get("items", field)
         if "properties" in element:
-            suffix = "[]" if field["type"] == "array" else ""
+            suffix = "[]" if field.get("type") == "array" else ""
             nested += _block(f"{path}.{name}{suffix}", element)
     rules = [rule for rule in schema.get("x-kubernetes-validations", []) if "oldSelf" not in rule["rule"]]
     for rule in rules:  # the description of the spec lists the mutable fields
@@ -46,8 +48,10 @@ def _block(path: str, schema: dict[str, Any]) -> list[str]:
 def _type(field: dict[str, Any]) -> str:
     if "enum" in field:
         return " \\| ".join(f"`{value}`" for value in field["enum"])
-    if field["type"] == "array":
+    if field.get("type") == "array":
         return f"list of {_type(field['items'])}"
     if "additionalProperties" in field:
         return f"map of {_type(field['additionalProperties'])}"
+    if INT_OR_STRING in field:
+        return "integer or string"
     return str(field["type"])

@@ -11,6 +11,7 @@ from rlt.convert.draft import Draft
 from rlt_api.findings.spelling import find_nearest_word
 from rlt_api.frameworks.foreign_names import ESTIMATORS
 from rlt_api.frameworks.mapping import Setting, find, find_field
+from rlt_api.model import INT_OR_STRING
 from rlt_api.schema.model_schema import Schema
 
 ACTOR = "actor_rollout_ref.actor"
@@ -163,7 +164,7 @@ def _fit(value: Any, schema: Schema) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return (int(value) if value == int(value) else None) if kind == "integer" else value
-    if kind == "string":
+    if kind == "string" or INT_OR_STRING in schema:
         return str(value) if isinstance(value, str | int | float) and "$" not in str(value) else None
     return value if isinstance(value, dict) else None
 

@@ -56,6 +56,14 @@ def test_the_crd_rejects_what_cel_can_express(api: ApiServer, case: Case) -> Non
 @pytest.mark.parametrize(
     ("path", "value", "accepted"),
     [
+        ("cluster.head.resources", {"cpu": 2, "memory": 2**33}, True),
+        ("cluster.head.resources", {"cpu": 2.0, "memory": "8Gi"}, True),
+        ("cluster.head.resources", {"cpu": 0.5, "memory": "8Gi"}, False),
+        ("cluster.head.resources", {"cpu": -1, "memory": "8Gi"}, False),
+        ("cluster.head.resources", {"cpu": True, "memory": "8Gi"}, False),
+        ("cluster.head.resources", {"cpu": 10**25, "memory": "8Gi"}, False),
+        ("cluster.head.resources", {"cpu": 2, "memory": 2**33, "sharedMemory": 2**30}, True),
+        ("cluster.head.resources", {"cpu": 2, "memory": 2**30, "sharedMemory": 2**33}, False),
         ("rewards", [None], False),
         ("suspend", None, True),
         ("cluster.head", None, True),
