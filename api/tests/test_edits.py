@@ -37,7 +37,6 @@ NEEDS_A_DECISION = {
     "spec.cluster.head.nodeSelector.pool": "the label",
     "spec.cluster.head.tolerations[0].key": "the taint",
     "spec.model.path": "where the model is",
-    "spec.preflight.enabled": "whether the runtime enables it",
     "spec.rewards[0]": "the reward",
     "spec.rewards[0].model": "where the model is",
     "spec.rewards[0].env[0]": "the value",

@@ -114,12 +114,14 @@ def test_an_unknown_example_is_an_error_with_the_nearest_name() -> None:
     assert "rlt init --list" in done.stderr
 
 
-def test_the_package_contains_the_examples(tmp_path: Path) -> None:
+def test_the_wheel_contains_the_packages_and_the_examples(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=Path(__file__).parents[1], check=True, capture_output=True)
+    subprocess.run(build, cwd=Path(__file__).parents[2], check=True, capture_output=True)
     (wheel,) = tmp_path.iterdir()
     names = zipfile.ZipFile(wheel).namelist()
     assert {f"rlt_cli/examples/{path.name}" for path in EXAMPLES} <= {*names}
+    packages = {"rlt_pod", "rlt_api", "rlt_core", "rlt", "rlt_ui", "rlt_cli", "rlt-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in names} == packages
 
 
 @pytest.mark.parametrize("options", [["--runtime", "a"], ["dapo"]])

@@ -29,7 +29,6 @@ LEVELS = [
     ({"level": "full", "minBusBandwidth": 1.5}, None, "full"),
     ({"level": "none"}, None, "basic"),
     ({"level": "full"}, "basic", "basic"),
-    ({"enabled": True}, "full", "full"),
 ]
 
 

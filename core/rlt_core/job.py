@@ -102,11 +102,11 @@ def _resolve(
     if status.resolved_spec is not None:
         kept = read_resolved_spec(status.resolved_spec, submitted)
         return _Resolved(status.resolved_spec, kept.spec, status.runtime, kept.findings)
-    metadata, snapshot = manifest["metadata"], status.runtime_snapshot or runtime
-    current = snapshot.spec if snapshot else None
+    metadata = manifest["metadata"]
+    current = runtime.spec if runtime else None
     with_runtime = add_default_runtime(submitted, policy)
     validated = validate_job(metadata["name"], with_runtime, current, policy, get_queue_label(metadata))
-    origin = _describe_runtime(snapshot) if snapshot else None
+    origin = _describe_runtime(runtime) if runtime else None
     if validated.spec is None:
         return _Resolved(runtime=origin, findings=validated.findings)
     resolved = build_resolved_spec(with_runtime, current)

@@ -32,7 +32,7 @@ STATES: dict[str, Observed] = {
     "without KubeRay": o.after(replace(o.FRESH, kuberay_installed=False)),
     "queued": o.after(replace(o.FRESH, cluster=o.cluster(suspend=True))),
     "provisioning": o.after(o.PROVISIONING),
-    "checking": replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING")),
+    "checking": replace(o.READY, job=o.job({**o.SPEC, "preflight": {"level": "basic"}}), ray=o.checks("RUNNING")),
     "stopped": replace(o.after(o.suspend(o.STARTED)), ray=o.ended("STOPPED")),
     "suspended": o.after(replace(o.after(o.suspend(o.STARTED)), cluster=None, pods=(), ray=None)),
     "restarting": o.after(

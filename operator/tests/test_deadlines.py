@@ -159,7 +159,9 @@ PENDING = Ray(job=RayJob("PENDING"))
 @pytest.mark.parametrize("rejection", [None, Rejection("No available agent")])
 def test_the_pending_deadline_applies_until_the_program_runs(ray: Ray | None, rejection: Rejection | None) -> None:
     """A ready cluster on which Ray rejects the program, does not answer or does not start it."""
-    ready = o.changed(o.READY, pending_deadline_seconds=3600, preflight=Preflight(enabled=ray != PENDING))
+    ready = o.changed(
+        o.READY, pending_deadline_seconds=3600, preflight=Preflight(level="none" if ray == PENDING else "basic")
+    )
     seen = replace(ready, ray=ray, rejection=rejection)
     for minute in range(59):
         seen = o.after(seen, now=at(60 * minute))

@@ -55,7 +55,7 @@ WRONG = {**o.SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5}}
 DONE = replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log()))
 BROKEN = replace(o.STARTED, ray=o.ended("FAILED", "boom"))
 RETRIED = o.changed(BROKEN, failure_policy=FailurePolicy(max_restarts=1))
-CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
+CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"level": "basic"}}), ray=o.checks("RUNNING"))
 CHECKS_FAILED = replace(CHECKED, ray=o.checks("FAILED"))
 CANCELLED = replace(o.STARTED, job=replace(o.STARTED.job, cancel_requested=True))
 LATE = o.changed(o.STARTED, active_deadline_seconds=0)

@@ -103,9 +103,7 @@ edits = st.fixed_dictionaries(
         "active_deadline_seconds": seconds,
         "pending_deadline_seconds": seconds,
         "ttl_seconds_after_finished": seconds,
-        "preflight": st.builds(
-            Preflight, enabled=st.booleans(), only=st.booleans(), level=st.sampled_from([None, "basic", "full"])
-        ),
+        "preflight": st.builds(Preflight, only=st.booleans(), level=st.sampled_from([None, "basic", "full"])),
         "failure_policy": st.builds(
             FailurePolicy,
             max_restarts=st.integers(0, 2),
@@ -127,7 +125,7 @@ HUNG = o.after(o.changed(o.READY, failure_policy=FailurePolicy(progress_deadline
 HUNG = o.after(o.after(replace(HUNG, ray=o.running()), now=EARLIER))
 WRITTEN = o.after(replace(HUNG, ray=replace(o.running(), stacks=RayStacks(RayJob("SUCCEEDED"), STACKS))))
 LEGACY = o.STARTED.job.status.model_copy(update={"current_attempt": None, "active_since": None})
-CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"enabled": True}}), ray=o.checks("RUNNING"))
+CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"level": "basic"}}), ray=o.checks("RUNNING"))
 UNPREPARED = replace(o.READY, job=o.job(o.PREPARED_SPEC), ray=o.preparing("RUNNING"))
 VOLATILE = o.job({**o.PREPARED_SPEC, "storage": {}})
 PAUSE_SPEC = {**o.SPEC, "observability": {"metricRules": {"klRunaway": {"action": "pause"}}}}

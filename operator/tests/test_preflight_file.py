@@ -13,7 +13,6 @@ from checked import PODS, READY, SPEC
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.preflight_file import (
     count_checkpoints,
-    get_level,
     list_data_files,
     list_model_folders,
     uses_bfloat16,
@@ -30,13 +29,6 @@ def test_level_full_has_the_packages_of_the_program() -> None:
         submitted = plan(o.recorded(replace(o.READY, job=job, pods=PODS)), o.NOW).submit
         assert submitted
         assert submitted.runtime_env == runtime_env
-
-
-def test_the_deprecated_field_is_level_basic() -> None:
-    for fields, level in (({"enabled": True}, "basic"), ({}, "none"), ({"enabled": True, "level": "none"}, "none")):
-        spec = o.job({**o.SPEC, "preflight": fields}).spec
-        assert spec
-        assert get_level(spec) == level
 
 
 def expected_of(spec: dict[str, Any]) -> Expected:

@@ -11,11 +11,9 @@ import pytest
 from planned import status_of
 
 from rlt_api.status.conditions import ConditionType as C
-from rlt_api.status.conditions import Reason
-from rlt_api.status.job_status import Phase, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
+from rlt_api.status.job_status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_core.job import Job, parse_job
-from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.lifecycle.admission import RUNTIME_INTERVAL_S
+from rlt_operator.conditions import find_condition
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -118,83 +116,3 @@ def test_the_resolved_spec_of_a_newer_operator_stalls_the_job() -> None:
     assert condition
     assert "status.resolvedSpec.futureBlock" in condition.message
     assert status_of(stalled).resolved_spec == resolved
-
-
-def adopted(now: RuntimeSnapshot | None, **status: Any) -> Job:
-    """A job that an operator without resolvedSpec accepted: its status has a snapshot of the runtime."""
-    accepted = {"type": "Accepted", "status": "True", "reason": "Valid", "message": "", "observedGeneration": 1}
-    conditions = [{**accepted, "lastTransitionTime": "2026-01-02T03:00:00Z"}]
-    snapshot = {"runtimeSnapshot": RUNTIME.to_json(), "network": o.job().status.network.to_json()}  # type: ignore[union-attr]
-    return parse_job({**o.manifest(SPEC), "status": {"conditions": conditions, **snapshot, **status}}, now)
-
-
-def test_a_job_of_the_previous_version_keeps_its_runtime() -> None:
-    found: Any = status_of(plan(replace(o.RUNNING, job=adopted(EDITED)), o.NOW))
-    assert found.resolved_spec
-    assert found.resolved_spec["cluster"]["image"] == "registry.example/trainer:cpu"
-    assert (found.runtime_snapshot, found.runtime) == (None, RuntimeOrigin(name="cpu", generation=3))
-
-
-def test_a_job_of_the_previous_version_gets_its_resolved_spec_before_its_next_cluster() -> None:
-    first = plan(Observed(adopted(EDITED)), o.NOW)
-    assert (first.apply, first.requeue_after) == ((), 0)
-    assert status_of(first).network == o.job().status.network
-    assert image(plan(Observed(stored(status_of(first), EDITED)), o.NOW)) == "registry.example/trainer:cpu"
-
-
-def test_a_job_waits_for_its_runtime() -> None:
-    waiting = plan(Observed(o.job(SPEC)), o.NOW)
-    status = status_of(waiting)
-    assert (waiting.apply, waiting.requeue_after, status.phase) == ((), RUNTIME_INTERVAL_S, Phase.PENDING)
-    accepted = find_condition(status, C.ACCEPTED)
-    assert accepted
-    assert (accepted.status, accepted.reason) == ("False", Reason.RUNTIME_NOT_FOUND)
-    assert "RLRuntime cpu does not exist" in accepted.message
-    assert is_true(status, C.STALLED)
-    assert [event.reason for event in waiting.events] == ["RuntimeNotFound"]
-
-
-def test_a_job_starts_when_its_runtime_is_created() -> None:
-    waiting = status_of(plan(Observed(o.job(SPEC)), o.NOW))
-    found = status_of(plan(Observed(stored(waiting, RUNTIME)), o.NOW))
-    assert found.resolved_spec
-    started = plan(Observed(stored(found, RUNTIME)), o.NOW)
-    assert started.apply
-    assert is_true(status_of(started), C.ACCEPTED)
-
-
-def test_a_suspended_job_without_its_runtime_is_not_accepted() -> None:
-    waiting = plan(Observed(o.job({**SPEC, "suspend": True})), o.NOW)
-    assert not is_true(status_of(waiting), C.ACCEPTED)
-    assert status_of(waiting).resolved_spec is None
-
-
-def test_the_pending_deadline_applies_without_a_runtime() -> None:
-    waiting = o.after(Observed(o.job({**SPEC, "pendingDeadlineSeconds": 4})))
-    assert plan(waiting, o.NOW).requeue_after == 4
-    late = o.after(waiting, now=o.NOW.replace(minute=59)).job.status
-    failed = find_condition(late, C.FAILED)
-    assert failed
-    assert failed.reason == Reason.PENDING_DEADLINE_EXCEEDED
-    assert not is_true(late, C.ACCEPTED)
-
-
-def test_a_limit_of_the_runtime_rejects_the_job() -> None:
-    too_many = {**SPEC, "cluster": {"workers": [{"replicas": 5}]}}
-    rejected = plan(Observed(o.job(too_many, runtime=RUNTIME)), o.NOW)
-    assert rejected.apply == ()
-    assert "spec.cluster.workers[0].replicas: 5" in (status_of(rejected).message or "")
-    assert status_of(rejected).resolved_spec is None
-
-
-def test_an_invalid_spec_fails_without_its_runtime() -> None:
-    wrong = {**SPEC, "training": {"totalSteps": 1, "trainBatchSize": 5, "ppoMiniBatchSize": 3}}
-    assert status_of(plan(Observed(o.job(wrong)), o.NOW)).phase == Phase.FAILED
-
-
-def test_the_ttl_of_the_runtime_applies() -> None:
-    status = status_of(plan(Observed(o.job(SPEC, runtime=RUNTIME)), o.NOW))
-    running = replace(o.RUNNING, job=stored(status, None))
-    done = o.after(replace(running, ray=o.ended("SUCCEEDED", o.final_log())))
-    gone = o.after(replace(done, cluster=None, pods=(), ray=None))
-    assert plan(gone, o.NOW.replace(minute=59)).delete_job

@@ -149,7 +149,7 @@ def test_failed_checks_are_an_attempt(state: Any, phase: Phase) -> None:
     """The only node on which a check failed is excluded. Checks that were stopped outside rlt fail the job."""
     check = {"name": "all-reduce", "result": "failed", "pods": ["sum-workers-worker-b"], "message": "a wrong sum."}
     log = f"{PREFLIGHT_PREFIX}{json.dumps([check])}\n"
-    checked = on_cluster(Observed(job(exclude=True, preflight={"enabled": True})), 1, Ray())
+    checked = on_cluster(Observed(job(exclude=True, preflight={"level": "basic"})), 1, Ray())
     failed = o.after(replace(o.after(checked), ray=Ray(preflight=RayPreflight(RayJob(state), log))))
     assert status_of(failed).phase == phase
     attempts = [(each.reason, each.node_at_fault, each.step) for each in status_of(failed).attempts]

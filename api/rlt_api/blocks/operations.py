@@ -25,7 +25,7 @@ class Preflight(ApiModel):
     level: Literal["none", "basic", "full"] | None = None
     """The checks that run on a new Ray cluster before the program. basic: network, services and data. full: then also
     one step of the training with a checkpoint and, for other frameworks than builtin, a line that the engine generates
-    before it. none: no check. Default: basic with enabled or only, else none."""
+    before it. none: no check. Default: basic with only, else none."""
     command: Annotated[list[Argument], Field(min_length=1, max_length=256)] | None = None
     """The program of the stage training of level full, only for framework command: a short run of the training that
     exits with 0 if it succeeds. It runs without a shell and writes to the folder in the variable
@@ -36,8 +36,6 @@ class Preflight(ApiModel):
     and names the slow pods. Default: no minimum; over RDMA, a warning below half of the rate of the ports."""
     only: bool = False
     """Whether the job ends after the checks, without the program. `rlt preflight` sets it."""
-    enabled: bool = False
-    """Deprecated: true is level basic. level has precedence."""
 
 
 class FailurePolicy(ApiModel):

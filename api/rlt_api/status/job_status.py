@@ -361,8 +361,6 @@ class RLTrainingJobStatus(ApiModel):
     runtime and an upgrade of the operator do not affect this job."""
     runtime: RuntimeOrigin | None = None
     """The runtime that resolvedSpec contains."""
-    runtime_snapshot: RuntimeSnapshot | None = None
-    """Replaced by resolvedSpec. Read from jobs that an operator without resolvedSpec accepted, and then removed."""
     prepared: Annotated[list[PreparedStep], CutTo(16), KeyedBy("name", checked=False)] = []
     """The steps of spec.framework.prepare that have succeeded."""
     network: NetworkStatus | None = None

@@ -35,9 +35,8 @@ EXPORT_BYTES = 4
 
 
 def get_level(spec: RLTrainingJobSpec) -> Literal["none", "basic", "full"]:
-    """Return preflight.level. Without it, preflight.only and the deprecated preflight.enabled are basic."""
-    given = spec.preflight.enabled or spec.preflight.only
-    return spec.preflight.level or ("basic" if given else "none")
+    """Return preflight.level. Its default is basic with preflight.only."""
+    return spec.preflight.level or ("basic" if spec.preflight.only else "none")
 
 
 def has_preflight(spec: RLTrainingJobSpec) -> bool:

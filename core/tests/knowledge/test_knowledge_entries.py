@@ -18,7 +18,7 @@ from rlt_core.knowledge.entries import Entry, check_entries, load_entries, parse
 from rlt_core.knowledge.page import TITLES, build_troubleshooting_pages
 from rlt_core.knowledge.pattern import compile_pattern
 
-CORE = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FIELD = re.compile(r"\bspec(?:\.[a-z]\w*(?:\[\])?)+")
 """The path of a field. [] follows the name of a list whose items have the next field: spec.rewards[].judge."""
 FIELD_VALUE = re.compile(rf"({FIELD.pattern}): (\w+)")
@@ -117,10 +117,10 @@ def test_a_pattern_matches_text_with_gaps(pattern: str, line: str, matches: bool
 
 
 def test_the_wheel_contains_the_entries() -> None:
-    metadata = ProjectMetadata(str(CORE), PluginManager())
-    builder = WheelBuilder(str(CORE), metadata=metadata)
+    metadata = ProjectMetadata(str(ROOT), PluginManager())
+    builder = WheelBuilder(str(ROOT), metadata=metadata)
     included = {file.distribution_path for file in builder.recurse_included_files()}
-    data = {str(path.relative_to(CORE)) for path in (CORE / "rlt_core/knowledge").rglob("*.toml")}
+    data = {str(path.relative_to(ROOT / "core")) for path in (ROOT / "core/rlt_core/knowledge").rglob("*.toml")}
     assert len(data) > 15
     assert data <= included
 

@@ -152,7 +152,7 @@ async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePo
     """The current RLRuntime, for a job that has one and no resolved spec in its status."""
     reference = add_default_runtime(manifest.get("spec", {}), policy).get("runtimeRef")
     status = manifest.get("status", {})
-    if reference is None or status.get("resolvedSpec") or status.get("runtimeSnapshot"):
+    if reference is None or status.get("resolvedSpec"):
         return None
     try:
         runtime = await api.get(api_paths.runtime(reference["name"]))

@@ -62,8 +62,7 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
 
 def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobStatus:
     """The status with the resolved spec, from the acceptance of the job on."""
-    update = {"resolved_spec": job.resolved_spec, "runtime": job.runtime, "runtime_snapshot": None}
-    return status.model_copy(update=update)
+    return status.model_copy(update={"resolved_spec": job.resolved_spec, "runtime": job.runtime})
 
 
 def build_status_manifest(job: Job, status: Mapping[str, object]) -> Manifest:

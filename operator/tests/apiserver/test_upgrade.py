@@ -9,8 +9,6 @@ import pytest
 from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
-from rlt_core.names import FIELD_OWNER
-
 pytestmark = pytest.mark.apiserver
 
 SPEC: dict[str, Any] = {
@@ -89,35 +87,3 @@ def test_the_api_server_stores_every_field(kubernetes: Kubernetes, operator: Ope
     )
     owned = [each["fieldsV1"]["f:status"] for each in job["metadata"]["managedFields"] if each.get("subresource")]
     assert [each["f:resolvedSpec"] for each in owned] == [{}], "one entry for the whole field"
-
-
-def test_a_job_that_the_previous_operator_accepted_keeps_its_runtime(
-    kubernetes: Kubernetes, operator: Operator, namespace: str
-) -> None:
-    """Its status has a copy of the runtime instead of a resolved spec. The runtime itself is deleted."""
-    runtime = {
-        "images": {"cpu": "registry.example/old:1"},
-        "nodePools": [{"name": "a", "resources": {"cpu": "2", "memory": "8Gi"}}],
-    }
-    operator.kill()
-    short = {key: value for key, value in SPEC.items() if key != "cluster"}
-    kubernetes.create_job(namespace, {**short, "runtimeRef": {"name": "gone"}})
-    accepted = {"type": "Accepted", "status": "True", "reason": "Valid", "message": "", "observedGeneration": 1}
-    stored = {
-        "apiVersion": "rlt.dev/v1alpha1",
-        "kind": "RLTrainingJob",
-        "metadata": {"name": "sum"},
-        "status": {
-            "conditions": [{**accepted, "lastTransitionTime": "2026-01-02T03:00:00Z"}],
-            "runtimeSnapshot": {"name": "gone", "generation": 7, "spec": runtime},
-        },
-    }
-    owner = ("--server-side", "--subresource=status", f"--field-manager={FIELD_OWNER}")
-    kubernetes.kubectl("apply", "-n", namespace, *owner, "-f", "-", input=json.dumps(stored))
-    operator.start()
-    pod = kubernetes.ray_cluster(namespace)["spec"]["headGroupSpec"]["template"]["spec"]
-    assert pod["containers"][0]["image"] == "registry.example/old:1"
-    status = kubernetes.status(namespace)
-    assert status["runtime"] == {"name": "gone", "generation": 7, "accelerators": []}
-    assert "runtimeSnapshot" not in status, "removed once the resolved spec is stored"
-    assert status["resolvedSpec"]["cluster"]["workers"][0]["resources"]["cpu"] == "2"
