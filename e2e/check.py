@@ -248,7 +248,7 @@ LONG_PARTS = {
         ("explore", "the reconciliation, explored with wider bounds", target_part("explore")),
         ("fuzz-api", "random jobs before the real API server", target_part("fuzz-api")),
         ("chaos", "a learning job for each fault", target_part("chaos")),
-        ("models", "the families that people train", target_part("test-models")),
+        ("models", "the tested model families", target_part("test-models")),
         ("bench-operator", "the operator under load, quick form", target_part("bench-operator", "ARGUMENTS=--quick")),
         ("bench-trainer", "the trainer's speed, the quickest rows", target_part("bench-trainer", f"ROWS={QUICK_ROWS}")),
     )
