@@ -32,7 +32,7 @@ def test_the_pod_programs_have_no_dependencies_and_the_api_has_pydantic() -> Non
 
 
 def list_imports(packages: list[Path]) -> set[str]:
-    """The distributions that packages import, without those of this repository."""
+    """The distributions of other projects that packages import."""
     modules = {module for package in packages for path in package.rglob("*.py") for module in imported_modules(path)}
     modules -= {*sys.stdlib_module_names, *PRESENT_WHERE_USED, *PACKAGES.values()}
     return {DISTRIBUTIONS.get(module, module.replace("_", "-")) for module in modules}

@@ -130,7 +130,8 @@ def merge_updates(
         every[ConditionType.RECONCILING] = ConditionUpdate("False", stalled.reason, stalled.message)
     merged = []
     for type in (type for type in ConditionType if type in every):
-        update, old = every[type], find_condition(status, type)
+        update = every[type]
+        old = find_condition(status, type)
         unchanged = old is not None and old.status == update.status
         merged.append(
             Condition(

@@ -78,7 +78,8 @@ class JobMetrics(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Build all series."""
-        jobs, now = dict(self._jobs), datetime.now(UTC)
+        jobs = dict(self._jobs)
+        now = datetime.now(UTC)
         phases = GaugeMetricFamily("rlt_operator_jobs", "Jobs by phase and its reason.", labels=["phase", "reason"])
         for (recorded_phase, reason), count in Counter((each.phase, each.reason) for each in jobs.values()).items():
             phases.add_metric([recorded_phase or "", reason], count)
@@ -109,7 +110,8 @@ class JobMetrics(Collector):
 
 
 def _list_values(status: RLTrainingJobStatus) -> dict[str, float | None]:
-    progress, cluster = status.progress, status.ray_cluster
+    progress = status.progress
+    cluster = status.ray_cluster
     return {
         "gpus": status.gpus,
         "ready_workers": cluster.ready_workers if cluster else 0,

@@ -59,9 +59,11 @@ class KubeRay:
 
     def _iterate_lost_fields(self, value: object, path: str, shown: str) -> Iterator[str]:
         if isinstance(value, Mapping):
-            is_map, is_open = f"{path}{{}}" in self.fields, f"{path}.*" in self.fields
+            is_map = f"{path}{{}}" in self.fields
+            is_open = f"{path}.*" in self.fields
             for name, child in value.items():
-                below, shown_below = join(path, name), join(shown, name)
+                below = join(path, name)
+                shown_below = join(shown, name)
                 if is_map or below in self.fields:
                     yield from self._iterate_lost_fields(child, f"{path}{{}}" if is_map else below, shown_below)
                 elif not is_open:

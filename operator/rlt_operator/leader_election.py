@@ -61,7 +61,8 @@ class SeenLease:
 
 def build_spec(previous: Manifest, identity: str, now: datetime) -> Manifest:
     """The content of a Lease that `identity` acquires or renews."""
-    time, transitions = _format_micro_time(now), previous.get("leaseTransitions") or 0
+    time = _format_micro_time(now)
+    transitions = previous.get("leaseTransitions") or 0
     spec = {"holderIdentity": identity, "leaseDurationSeconds": LEASE_DURATION_S, "renewTime": time}
     if previous.get("holderIdentity") == identity:
         return {**spec, "acquireTime": previous.get("acquireTime") or time, "leaseTransitions": transitions}

@@ -70,7 +70,10 @@ async def run(
 
     Raises ApiError if the jobs or the Lease cannot be read, for example without the CRD, and LeadershipLostError.
     """
-    stop, synced, leadership, identity = asyncio.Event(), asyncio.Event(), Leadership(), create_identity()
+    stop = asyncio.Event()
+    synced = asyncio.Event()
+    leadership = Leadership()
+    identity = create_identity()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     connected = await client.connect(f"rlt-operator/{importlib.metadata.version('rlt-operator')} ({identity})")
@@ -78,7 +81,8 @@ async def run(
     connected.on_response = api.on_response = metrics.count_api_request
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(connected.close)
-        tls, crds = Tls() if webhook else None, CrdCheck(api)
+        tls = Tls() if webhook else None
+        crds = CrdCheck(api)
         ready = {
             "stopping": lambda: not stop.is_set(),
             "the cache is not complete": synced.is_set,

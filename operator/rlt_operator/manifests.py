@@ -46,13 +46,16 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
 
 def parse_pod(manifest: Manifest) -> Pod:
     """A pod that KubeRay created."""
-    metadata, status = manifest["metadata"], manifest.get("status") or {}
+    metadata = manifest["metadata"]
+    status = manifest.get("status") or {}
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    scheduled, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
+    scheduled = conditions.get("PodScheduled", {})
+    ready = conditions.get("Ready", {})
     disruption = conditions.get("DisruptionTarget", {})
     owner = _controller(manifest)
     cluster = owner if owner.get("kind") == "RayCluster" else {}
-    init, main = status.get("initContainerStatuses", []), status.get("containerStatuses", [])
+    init = status.get("initContainerStatuses", [])
+    main = status.get("containerStatuses", [])
     return Pod(
         name=metadata["name"],
         uid=metadata["uid"],

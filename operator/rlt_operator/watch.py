@@ -24,7 +24,8 @@ async def watch(wake_all: Callable[[], object], *, namespaces: Collection[str]) 
     kopf has a thread and an event loop of its own: it replaces the signal handlers of the main thread, and at its end
     it cancels all tasks of its loop.
     """
-    loop, stop = asyncio.get_running_loop(), threading.Event()
+    loop = asyncio.get_running_loop()
+    stop = threading.Event()
 
     def run() -> None:
         kopf.run(
@@ -62,7 +63,8 @@ def build_registry(wake_all: Callable[[], object]) -> kopf.OperatorRegistry:
 
 def use_service_address(connection: kopf.ConnectionInfo) -> kopf.ConnectionInfo:
     """The connection to the address in the pod's environment, as every other client uses. kopf's name needs a DNS."""
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         return connection
     address = f"[{host}]" if ":" in host else host

@@ -101,7 +101,9 @@ class WorkQueue:
             await asyncio.sleep(0)
 
     async def _run(self, key: Key) -> None:
-        woken, failures, immediate = self._woken[key], 0, 0
+        woken = self._woken[key]
+        failures = 0
+        immediate = 0
         while True:
             await self._started.wait()
             await self._wait_for_turn()
@@ -109,7 +111,8 @@ class WorkQueue:
             started = time.monotonic()
             self._begin(key)
             try:
-                result, failures = await self._reconcile(key), 0
+                result = await self._reconcile(key)
+                failures = 0
                 del self._unfinished[key]
             except Exception as error:
                 failures += 1

@@ -65,7 +65,8 @@ STATE = " [state: "
 def main(arguments: list[str]) -> int:
     """Write the stacks of all nodes. The exit code is 0 if there are stacks of at least one process."""
     # The operator reads PREFIX and has no Ray.
-    ray, strategies = import_module("ray"), import_module("ray.util.scheduling_strategies")
+    ray = import_module("ray")
+    strategies = import_module("ray.util.scheduling_strategies")
     directory = Path(arguments[0])
     ray.init(address="auto", log_to_driver=False)
     nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
@@ -155,7 +156,8 @@ def summarize_stacks(found: dict[str, list[tuple[int, str]]]) -> str:
             elif title:
                 method = title[2] or ""
                 actors.setdefault(title[1], {})[f"{pod} {pid}"] = (method, find_place(text, method))
-    late, together = [], []
+    late = []
+    together = []
     for name, places in sorted(actors.items()):
         if not any(method for method, _ in places.values()):  # they wait for the driver
             if unable := {process: place for process, place in places.items() if STATE in place[1]}:
@@ -233,7 +235,8 @@ def find_processes() -> list[int]:
     raylet = os.getpid()
     while raylet > 1 and processes[raylet][1] != "raylet":
         raylet = processes[raylet][0]
-    found, below = [], {raylet}
+    found = []
+    below = {raylet}
     for pid in sorted(processes, key=lambda pid: count_ancestors(pid, processes)):
         if processes[pid][0] not in below:
             continue

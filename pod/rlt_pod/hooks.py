@@ -105,7 +105,8 @@ def get_head() -> str:
 
 def build_headers() -> dict[str, str]:
     """The token of Ray's authentication, if the pod has one (ray/_private/authentication, Ray 2.60)."""
-    token, path = os.environ.get("RAY_AUTH_TOKEN"), os.environ.get("RAY_AUTH_TOKEN_PATH")
+    token = os.environ.get("RAY_AUTH_TOKEN")
+    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if not token and path:
         token = Path(path).read_text(encoding="ascii").strip()
     return {"Authorization": f"Bearer {token}"} if token else {}

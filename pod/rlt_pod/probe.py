@@ -32,9 +32,11 @@ TOOLS = (
 
 def measure(root: Path) -> dict[str, object]:
     """Measure this pod. `root`: the mount point of the control groups. CPU in cores, memory in bytes."""
-    start, used = time.monotonic(), read_cpu_time(root)
+    start = time.monotonic()
+    used = read_cpu_time(root)
     time.sleep(INTERVAL_S)
-    now, later = time.monotonic(), read_cpu_time(root)
+    now = time.monotonic()
+    later = read_cpu_time(root)
     shared = os.statvfs(SHARED_MEMORY) if os.path.isdir(SHARED_MEMORY) else None
     return {
         "cpu": None if used is None or later is None else (later - used) / (now - start),
@@ -63,7 +65,8 @@ def read_cpu_limit(root: Path) -> float | None:
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
         pass
-    v1_quota, v1_period = read_number(root / "cpu/cpu.cfs_quota_us"), read_number(root / "cpu/cpu.cfs_period_us")
+    v1_quota = read_number(root / "cpu/cpu.cfs_quota_us")
+    v1_period = read_number(root / "cpu/cpu.cfs_period_us")
     return v1_quota / v1_period if v1_quota and v1_period and v1_quota > 0 else None
 
 

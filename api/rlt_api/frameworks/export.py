@@ -78,7 +78,7 @@ def _build_roll_export(spec: RLTrainingJobSpec, run: Run, step: int, target: str
     """Build the command line of ROLL's converter for the latest attempt with the checkpoint.
 
     ROLL counts steps from 0, and a folder with the time of its start contains the checkpoints of an attempt
-    (rlt_core/command/checkpoints.py).
+    (rlt_pod/command/checkpoints.py).
     """
     attempts, name = f"{run.checkpoints}/*", f"checkpoint-{step - 1}"
     strategy, _ = read_strategy(get_block(read_overrides(spec.framework.overrides), "actor_train"))

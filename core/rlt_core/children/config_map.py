@@ -35,8 +35,8 @@ PREFLIGHT = "preflight.py"
 
 PROGRAMS = {RUN_COMMAND: "command/run_command.py", POD_HOOKS: "hooks.py", DUMP_STACKS: "dump_stacks.py"}
 """Program in CONFIG_DIRECTORY -> its source in rlt_pod."""
-ROLL_MODULES = ("command/run_roll.py", "command/roll_layout.py")
-"""Sources in rlt_pod that frameworks roll and command need."""
+ROLL_SOURCES = {"command/run_roll.py", "command/roll_layout.py"}
+"""Sources in rlt_pod that frameworks roll and command alone need."""
 
 
 def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
@@ -59,18 +59,16 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 def list_program_files(spec: RLTrainingJobSpec) -> dict[str, str]:
     """List the files of the job's programs: path in CONFIG_DIRECTORY -> source in rlt_pod."""
     programs = dict(PROGRAMS)
-    folders = ["report", "command"]
+    sources = {"__init__.py", "keep_logs.py", *_list_modules("report"), *_list_modules("command")}
     if has_preflight(spec):
         programs[PREFLIGHT] = "preflight/run.py"
-        folders.append("preflight")
+        sources |= _list_modules("preflight")
     if spec.framework.type in ("roll", "command"):
         programs[roll.LAUNCHER] = "command/run_roll.py"
-        left_out = []
     else:
-        left_out = list(ROLL_MODULES)
-    modules = ["__init__.py", "keep_logs.py", *(path for folder in folders for path in _list_modules(folder))]
-    files = [path for path in modules if path not in (*programs.values(), *left_out)]
-    return {**programs, **{f"rlt_pod/{path}": path for path in files}}
+        sources -= ROLL_SOURCES
+    modules = sorted(sources - set(programs.values()))
+    return {**programs, **{f"rlt_pod/{source}": source for source in modules}}
 
 
 def digest_data(data: Mapping[str, str]) -> dict[str, str]:
@@ -103,9 +101,9 @@ def _config_map_key(path: str) -> str:
 
 
 @cache
-def _list_modules(folder: str) -> list[str]:
-    """The modules below a folder of rlt_pod, sorted."""
-    return sorted(_walk(resources.files("rlt_pod") / folder, folder))
+def _list_modules(folder: str) -> frozenset[str]:
+    """The modules below a folder of rlt_pod."""
+    return frozenset(_walk(resources.files("rlt_pod") / folder, folder))
 
 
 def _walk(folder: Traversable, path: str) -> Iterator[str]:

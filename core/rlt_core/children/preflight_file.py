@@ -1,4 +1,4 @@
-"""The file with what the preflight checks expect of the job's cluster (rlt_core/preflight/expected.py)."""
+"""The file with what the preflight checks expect of the job's cluster (rlt_pod/preflight/expected.py)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ INDEX = f"""# Troubleshooting
 
 What a failed run prints, why, and what to do. Search this page for a code or for a part of a message.
 [`rlt diagnose`](../cli.md#find-known-failures-in-logs) searches logs for these messages, and
-[`status.findings`](../failures.md#known-failures) has those of a job.
+[`status.findings`](../failures.md#known-failures) lists what the operator found in a job.
 
 In a message, … stands for any text, and (a|b) for one of several texts. A *warning* does not end a run, and may explain
 why another failure did. A *wrapper* reports that another process failed: the cause is earlier in the log, or in another

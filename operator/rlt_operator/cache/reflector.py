@@ -88,7 +88,8 @@ class Reflector:
             await asyncio.sleep(0)  # let other tasks run between two pages
         for name in self.store.retain(names, int(version), self.namespace):
             self.on_change(name, None)
-        self._version, self.error = version, None
+        self._version = version
+        self.error = None
         self.store.reach(int(version), self.namespace)
         self.store.served = True
         self.synced.set()
@@ -114,7 +115,8 @@ class Reflector:
 
     def _clear(self) -> None:
         """The API server does not have the kind: empty the store."""
-        self._version, self.error = None, None
+        self._version = None
+        self.error = None
         self.store.served = False
         for name in self.store.retain((), MAX_VERSION, self.namespace):
             self.on_change(name, None)

@@ -89,12 +89,14 @@ class Store(Generic[T]):
 
     def put(self, manifest: Manifest) -> bool:
         """Store an object. Returns whether its reduced value has changed."""
-        name, version = get_name(manifest), get_version(manifest)
+        name = get_name(manifest)
+        version = get_version(manifest)
         known = self._entries.get(name)
         if known and known.version >= version:
             return False
         try:
-            value, index = self._parse(manifest), self._index(manifest)
+            value = self._parse(manifest)
+            index = self._index(manifest)
         except (KeyError, TypeError, ValueError, AttributeError):
             log.exception("cannot parse %s %s", manifest.get("kind", "object"), "/".join(name))
             return False

@@ -62,7 +62,8 @@ def checkpoint_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetim
 
 def cluster_name_taken(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """A RayCluster of this name exists and does not belong to an RLTrainingJob. The operator does not change it."""
-    cluster, job = observed.cluster, observed.job
+    cluster = observed.cluster
+    job = observed.job
     if cluster is None or cluster.owner_uid == job.uid or cluster.deleting or cluster.owner_kind == "RLTrainingJob":
         return None
     message = (
@@ -164,7 +165,8 @@ def build_admitted(observed: Observed) -> ConditionUpdate:
     final = is_true(status, C.SUCCEEDED) or is_true(status, C.FAILED)
     if final and (kept := keep_conditions(status, C.ADMITTED)):
         return kept[C.ADMITTED]
-    queue, cluster = observed.job.queue, observed.owned_cluster
+    queue = observed.job.queue
+    cluster = observed.owned_cluster
     if cluster is None or cluster.deleting:
         message = f"The job enters queue {queue} when its RayCluster is created."
         return ConditionUpdate("False", Reason.WAITING_FOR_QUEUE, message)

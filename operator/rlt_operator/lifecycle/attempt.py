@@ -19,7 +19,9 @@ from rlt_operator.observation import Observed, RayCluster
 
 def track_attempt(observed: Observed, now: datetime) -> Observed:
     """The observation with a status whose current attempt is that of the observed RayCluster."""
-    status, cluster, attempt = observed.job.status, observed.owned_cluster, observed.attempt
+    status = observed.job.status
+    cluster = observed.owned_cluster
+    attempt = observed.attempt
     changes: dict[str, object] = {}
     if cluster is None:
         recorded = status.current_attempt
@@ -38,7 +40,10 @@ def track_attempt(observed: Observed, now: datetime) -> Observed:
 
 def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> CurrentAttempt | None:
     """The current attempt after this reconciliation. A new RayCluster is recorded when KubeRay has reconciled it."""
-    attempt, cluster, ray, time = observed.job.status.current_attempt, observed.cluster, observed.ray, format_time(now)
+    attempt = observed.job.status.current_attempt
+    cluster = observed.cluster
+    ray = observed.ray
+    time = format_time(now)
     if attempt is None:
         return None
     changes: dict[str, object] = {
@@ -76,7 +81,9 @@ def _get_resumed_time(cluster: RayCluster) -> str | None:
 
 def _adopt(observed: Observed, cluster: RayCluster, now: datetime) -> tuple[CurrentAttempt, dict[str, object]]:
     """The attempt and the changes of the status of a job that an operator without status.currentAttempt has started."""
-    status, head, time = observed.job.status, observed.head, format_time(now)
+    status = observed.job.status
+    head = observed.head
+    time = format_time(now)
     recorded = status.ray_cluster
     assert recorded
     checked = recorded.preflight_job_id == observed.preflight_id

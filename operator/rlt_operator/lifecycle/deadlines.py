@@ -20,8 +20,10 @@ C = ConditionType
 
 def pending_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The training did not start within spec.pendingDeadlineSeconds, for any cause."""
-    status, ray = observed.job.status, observed.ray
-    since, limit = status.pending_since, spec.pending_deadline_seconds
+    status = observed.job.status
+    ray = observed.ray
+    since = status.pending_since
+    limit = spec.pending_deadline_seconds
     if since is None or limit is None or spec.suspend or count_seconds_since(since, now) < limit:
         return None
     if ray and ray.job and ray.job.status != "PENDING":
@@ -34,7 +36,8 @@ def pending_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: 
 
 def active_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The training has run longer than spec.activeDeadlineSeconds, summed over suspensions and attempts."""
-    limit, stop = spec.active_deadline_seconds, observed.stop_request
+    limit = spec.active_deadline_seconds
+    stop = observed.stop_request
     active = count_active_seconds(observed.job.status, now)
     stopping = stop is not None and stop.reason == Reason.DEADLINE_EXCEEDED
     if not stopping and (limit is None or active < limit):
@@ -50,7 +53,8 @@ def active_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: d
 
 def count_active_seconds(status: RLTrainingJobStatus, now: datetime) -> float:
     """How long the training has run, without suspensions. Time in which Ray does not answer counts too."""
-    before, since = status.active_seconds or 0, status.active_since
+    before = status.active_seconds or 0
+    since = status.active_since
     return before + count_seconds_since(since, now) if since else before
 
 
@@ -62,12 +66,15 @@ def count_seconds_since(since: str, now: datetime) -> float:
 def count_seconds_to_deadline(spec: RLTrainingJobSpec, status: RLTrainingJobStatus, now: datetime) -> float | None:
     """Seconds until the next deadline or TTL of the job expires; None if none applies."""
     if status.completion_time:
-        limit, spent = spec.ttl_seconds_after_finished, count_seconds_since(status.completion_time, now)
+        limit = spec.ttl_seconds_after_finished
+        spent = count_seconds_since(status.completion_time, now)
         limit = None if limit is None else limit + count_kept_seconds(spec, status)
     elif status.pending_since:
-        limit, spent = spec.pending_deadline_seconds, count_seconds_since(status.pending_since, now)
+        limit = spec.pending_deadline_seconds
+        spent = count_seconds_since(status.pending_since, now)
     elif status.active_since and not (status.current_attempt and status.current_attempt.stop):
-        limit, spent = spec.active_deadline_seconds, count_active_seconds(status, now)
+        limit = spec.active_deadline_seconds
+        spent = count_active_seconds(status, now)
     else:
         return None
     return None if limit is None else max(0.0, limit - spent)

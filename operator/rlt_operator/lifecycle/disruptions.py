@@ -19,7 +19,8 @@ def update_disruption(observed: Observed, now: datetime, nodes: Sequence[Node] =
 
     None without a RayCluster, for one that is being deleted, and for one that Kueue suspends: its pods end with it.
     """
-    status, cluster = observed.job.status, observed.owned_cluster
+    status = observed.job.status
+    cluster = observed.owned_cluster
     if cluster is None or cluster.deleting or cluster.suspend:
         return None
     if any(is_true(status, type) for type in (ConditionType.SUCCEEDED, ConditionType.FAILED)):

@@ -37,7 +37,8 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
     """Find the known failures when an attempt ends early, and keep them until another attempt runs. Before the first
     attempt, find those that explain why the cluster is not ready. While the program runs, find the problems of
     its nodes and, also at its end, the broken rules over the metrics. A suspended job keeps its findings."""
-    status, running = observed.job.status, verdict.conditions.get(C.RUNNING)
+    status = observed.job.status
+    running = verdict.conditions.get(C.RUNNING)
     succeeded = verdict.conditions.get(C.SUCCEEDED)
     if is_true(status, C.FAILED) or is_true(status, C.SUCCEEDED):
         return verdict
@@ -65,7 +66,8 @@ def _find_causes_of_waiting(observed: Observed, verdict: Verdict) -> Verdict:
     messages of the kubelet alternate while it retries. Those of the scheduler do not, and
     another resource may be missing."""
     status = observed.job.status
-    update, old = verdict.conditions.get(C.CLUSTER_READY), find_condition(status, C.CLUSTER_READY)
+    update = verdict.conditions.get(C.CLUSTER_READY)
+    old = find_condition(status, C.CLUSTER_READY)
     is_same = old is not None and update is not None and old.reason == update.reason
     if update is None or (is_same and update.reason != Reason.UNSCHEDULABLE):
         return verdict

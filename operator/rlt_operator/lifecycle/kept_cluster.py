@@ -24,7 +24,8 @@ def count_kept_seconds(spec: RLTrainingJobSpec | None, status: RLTrainingJobStat
 
 def keep_cluster(observed: Observed, now: datetime) -> tuple[ConditionUpdate, float] | None:
     """ClusterReady of a kept cluster, and the seconds until its release. None if it is to be released, or gone."""
-    job, cluster = observed.job, observed.owned_cluster
+    job = observed.job
+    cluster = observed.owned_cluster
     if job.spec is None or job.cancel_requested or cluster is None or cluster.deleting:
         return None
     if job.status.completion_time is None or (kept := count_kept_seconds(job.spec, job.status)) == 0:

@@ -35,7 +35,8 @@ C = ConditionType
 
 def training_without_progress(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The program runs and has made no progress within spec.failurePolicy.progressDeadlineSeconds."""
-    attempt, stop = observed.attempt, observed.stop_request
+    attempt = observed.attempt
+    stop = observed.stop_request
     if attempt is None or attempt.progress is None:
         return None
     stopping = stop is not None and stop.reason == Reason.NO_PROGRESS
@@ -62,7 +63,9 @@ def training_without_progress(observed: Observed, spec: RLTrainingJobSpec, now: 
 
 def _wait(observed: Observed, spec: RLTrainingJobSpec, message: str, stacks: StackDump) -> Verdict:
     """Record the stacks or, if nothing about them changes, submit the Ray job that writes them."""
-    attempt, ray, id = observed.attempt, observed.ray, observed.stacks_id
+    attempt = observed.attempt
+    ray = observed.ray
+    id = observed.stacks_id
     conditions = {
         C.CLUSTER_READY: build_cluster_ready(observed, spec),
         C.RUNNING: ConditionUpdate("True", Reason.NO_PROGRESS, f"{message} Collecting the stacks of its processes."),
@@ -96,8 +99,11 @@ def describe_stacks(log: str, *, kept: bool) -> str:
     lines = [line.removeprefix(PREFIX) for line in log.splitlines() if line.startswith(PREFIX)]
     try:
         report = json.loads(lines[-1])
-        processes, pods, missing = int(report["processes"]), int(report["pods"]), list(map(str, report["missing"]))
-        directory, error = str(report["directory"]), report.get("error")
+        processes = int(report["processes"])
+        pods = int(report["pods"])
+        missing = list(map(str, report["missing"]))
+        directory = str(report["directory"])
+        error = report.get("error")
     except (IndexError, ValueError, KeyError, TypeError):
         return f"Their stacks are not known: {extract_error(log) or 'the stack dump printed nothing'}"[:300]
     silent = f" Pods without an answer: {', '.join(missing)[:200]}." if missing else ""

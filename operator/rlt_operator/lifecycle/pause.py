@@ -32,7 +32,8 @@ def is_suspended(job: Job) -> bool:
 
 def choose_pause(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Pause | None:
     """The recorded pause, or a new one if a rule with the action pause is broken."""
-    job, ray = observed.job, observed.ray
+    job = observed.job
+    ray = observed.ray
     if is_paused(job):
         return job.status.pause
     report = ray.progress if ray and ray.job and ray.job.status == "RUNNING" else None

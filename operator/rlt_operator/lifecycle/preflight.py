@@ -22,7 +22,8 @@ C = ConditionType
 
 def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The checks are not finished, or have failed. The status holds their results before the program is submitted."""
-    job, ray = observed.job, observed.ray
+    job = observed.job
+    ray = observed.ray
     if not has_preflight(spec) or ray is None or ray.unreachable:
         return None
     cluster = build_cluster_ready(observed, spec)
@@ -55,7 +56,8 @@ def _succeed(message: str, cluster: ConditionUpdate) -> Verdict:
 
 
 def _submit(observed: Observed, spec: RLTrainingJobSpec, cluster: ConditionUpdate) -> Verdict | None:
-    job, id = observed.job, observed.preflight_id
+    job = observed.job
+    id = observed.preflight_id
     if id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}

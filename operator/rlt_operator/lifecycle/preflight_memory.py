@@ -7,7 +7,8 @@ from rlt_api.status.job_status import PassedPreflight
 from rlt_core.children.preflight_file import get_level
 from rlt_operator.observation import Observed
 
-MAX_NODES, MAX_IMAGES = 256, 16
+MAX_NODES = 256
+MAX_IMAGES = 16
 """Maximum numbers in the status. A larger cluster is checked again."""
 
 
@@ -19,7 +20,9 @@ def is_remembered(observed: Observed, spec: RLTrainingJobSpec) -> bool:
 
 def remember(observed: Observed) -> PassedPreflight | None:
     """The record after this observation: renewed by checks that passed, removed by checks that failed."""
-    spec, ray, old = observed.job.spec, observed.ray, observed.job.status.preflight_passed
+    spec = observed.job.spec
+    ray = observed.ray
+    old = observed.job.status.preflight_passed
     job = ray.preflight.job if ray and ray.preflight else None
     if spec is None or job is None or job.status in ("PENDING", "RUNNING"):
         return old

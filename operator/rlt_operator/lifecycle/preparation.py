@@ -21,10 +21,12 @@ C = ConditionType
 
 def preparation_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """A step has not succeeded, or has failed. The status holds its success before what follows is submitted."""
-    step, ray = observed.pending_step, observed.ray
+    step = observed.pending_step
+    ray = observed.ray
     if step is None or ray is None or ray.unreachable:
         return None
-    cluster, running = build_cluster_ready(observed, spec), observed.ray_step
+    cluster = build_cluster_ready(observed, spec)
+    running = observed.ray_step
     if running is None:
         return _submit(observed, spec, step, cluster) if cluster.status == "True" else None
     if running.job.status in ("FAILED", "STOPPED"):
@@ -45,7 +47,8 @@ def _wait(message: str, cluster: ConditionUpdate, prepared: PreparedStep | None 
 
 
 def _submit(observed: Observed, spec: RLTrainingJobSpec, step: PrepareStep, cluster: ConditionUpdate) -> Verdict | None:
-    job, id = observed.job, observed.step_id
+    job = observed.job
+    id = observed.step_id
     if id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}

@@ -42,7 +42,9 @@ def record_progress(
 
     `interval`: minimum number of seconds between two records.
     """
-    ray, spec, recorded = observed.ray, observed.job.spec, attempt.progress
+    ray = observed.ray
+    spec = observed.job.spec
+    recorded = attempt.progress
     if spec is None or ray is None or ray.job is None or ray.job.status != "RUNNING" or attempt.stacks:
         return recorded
     if recorded and (not _differs(recorded, ray.progress) or _count_seconds_since(recorded, now) < interval):
@@ -84,7 +86,9 @@ def count_seconds_to_notice(observed: Observed, now: datetime) -> float:
 
     progressDeadlineSeconds: 0 disables the notice, too.
     """
-    attempt, ray, spec = observed.attempt, observed.ray, observed.job.spec
+    attempt = observed.attempt
+    ray = observed.ray
+    spec = observed.job.spec
     progress = attempt.progress if attempt else None
     if progress is None or ray is None or spec is None or spec.framework.type != "command":
         return math.inf
@@ -102,7 +106,8 @@ def is_progress_overdue(observed: Observed, now: datetime) -> bool:
 
 def count_seconds_to_progress_deadline(observed: Observed, now: datetime) -> float:
     """Seconds until the deadline passes; infinite if there is none, or if there is progress that is not recorded."""
-    attempt, ray = observed.attempt, observed.ray
+    attempt = observed.attempt
+    ray = observed.ray
     progress = attempt.progress if attempt else None
     if progress is None or ray is None or ray.job is None or ray.job.status != "RUNNING":
         return math.inf

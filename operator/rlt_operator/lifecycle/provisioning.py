@@ -31,7 +31,9 @@ C = ConditionType
 
 def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The cluster is ready and Ray does not have the program: submit it."""
-    job, ray, id = observed.job, observed.ray, observed.submission_id
+    job = observed.job
+    ray = observed.ray
+    id = observed.submission_id
     cluster = build_cluster_ready(observed, spec)
     if ray is None or id is None or cluster.status == "False":
         return None
@@ -47,7 +49,8 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
 
 def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The cluster starts, or something blocks it. A diagnosed cause does not fail the job, because it may disappear."""
-    cluster, pods = observed.cluster, observed.cluster_pods
+    cluster = observed.cluster
+    pods = observed.cluster_pods
     if cluster is None:
         return None
     if diagnosis := diagnose(observed):

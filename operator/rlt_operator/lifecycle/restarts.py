@@ -99,7 +99,9 @@ def restart_delayed(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
 
 def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
     """Turn the failure of the job into the end of one attempt, if spec.failurePolicy allows another one."""
-    spec, cluster, failed = observed.job.spec, observed.owned_cluster, verdict.conditions.get(C.FAILED)
+    spec = observed.job.spec
+    cluster = observed.owned_cluster
+    failed = verdict.conditions.get(C.FAILED)
     if spec is None or cluster is None or verdict.phase != Phase.FAILED or failed is None:
         return verdict
     if failed.reason not in (*RESTARTABLE, Reason.STOPPED):
@@ -135,7 +137,8 @@ def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) 
 
 def find_unreleased_attempt(observed: Observed) -> Attempt | None:
     """The last failed attempt, while its RayCluster or one of its pods exists."""
-    attempts, cluster = observed.job.status.attempts, observed.cluster
+    attempts = observed.job.status.attempts
+    cluster = observed.cluster
     if not attempts:
         return None
     uid = attempts[-1].ray_cluster_uid
@@ -173,7 +176,8 @@ def _build_attempt(
     disruption: Disruption | None,
     now: datetime,
 ) -> Attempt:
-    status, faulty = observed.job.status, _find_faulty_node(observed)
+    status = observed.job.status
+    faulty = _find_faulty_node(observed)
     ray_job = observed.ray.job if observed.ray else None
     step = verdict.report.step if verdict.report else None
     if step is None and status.progress and status.active_since:
@@ -215,7 +219,8 @@ def _exclude_nodes(observed: Observed, attempt: Attempt) -> NetworkStatus | None
 
 def _allows_restart(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt) -> bool:
     """Whether the budget for failures, or that for disruptions, is not used up."""
-    status, policy = observed.job.status, spec.failure_policy
+    status = observed.job.status
+    policy = spec.failure_policy
     if attempt.disruption:
         return policy.max_disruptions is None or (status.disruptions or 0) < policy.max_disruptions
     return (status.restarts or 0) < policy.max_restarts
@@ -249,7 +254,8 @@ def _await_cause(observed: Observed, verdict: Verdict) -> Verdict:
 
 def _describe_end(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt, message: str) -> str:
     """The message of the last attempt."""
-    policy, restarts = spec.failure_policy, observed.job.status.restarts or 0
+    policy = spec.failure_policy
+    restarts = observed.job.status.restarts or 0
     if attempt.disruption:
         message += f" spec.failurePolicy.maxDisruptions is {policy.max_disruptions}."
     elif restarts:
@@ -263,7 +269,9 @@ def _describe_restart(
     observed: Observed, spec: RLTrainingJobSpec, attempts: Sequence[Attempt], *, saved: int | None = None
 ) -> str:
     """`saved` is the step of the latest checkpoint, if it is newer than the status."""
-    attempt, policy, status = attempts[-1], spec.failure_policy, observed.job.status
+    attempt = attempts[-1]
+    policy = spec.failure_policy
+    status = observed.job.status
     message = f"Attempt {attempt.number} was disrupted: {attempt.message.rstrip('.')}."
     if attempt.disruption is None:
         is_recorded = any(each.ray_cluster_uid == attempt.ray_cluster_uid for each in status.attempts)

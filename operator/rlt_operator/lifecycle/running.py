@@ -59,7 +59,8 @@ def job_is_suspended(observed: Observed, spec: RLTrainingJobSpec, now: datetime)
     if observed.is_released:
         verdict = Verdict(suspended.message, Phase.SUSPENDED, conditions, requeue_after=IDLE_INTERVAL_S)
         return release_cluster(observed, verdict)
-    overdue, ray = describe_overdue_stop(observed, spec, now), observed.ray
+    overdue = describe_overdue_stop(observed, spec, now)
+    ray = observed.ray
     message = f"Suspending: the cluster is being released.{overdue}"
     reason = Reason.STOP_TIMEOUT if overdue else Reason.RELEASING
     conditions[C.SUSPENDED] = ConditionUpdate("False", reason, message)

@@ -32,7 +32,8 @@ def stop_program(
     """
     if not is_program_running(observed) or is_stop_overdue(observed, spec, now):
         return None
-    ray, stop = observed.ray, observed.stop_request
+    ray = observed.ray
+    stop = observed.stop_request
     message = f"{doing}: waiting for the training to save its state and exit."
     if stop and (ray is None or ray.unreachable):
         message += f" Ray's job API does not answer: {(ray and ray.unreachable) or 'no answer yet'}"
@@ -52,7 +53,9 @@ def stop_program(
 
 def is_program_running(observed: Observed) -> bool:
     """Whether the program may be running. A program that Ray has not accepted yet has nothing to save."""
-    cluster, attempt, ray = observed.owned_cluster, observed.attempt, observed.ray
+    cluster = observed.owned_cluster
+    attempt = observed.attempt
+    ray = observed.ray
     if cluster is None or cluster.deleting or cluster.suspend:
         return False
     if ray and ray.job:
@@ -68,7 +71,8 @@ def is_stop_overdue(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
 
     A program that Ray still reports gets the time twice: Ray may have received the request late.
     """
-    stop, ray = observed.stop_request, observed.ray
+    stop = observed.stop_request
+    ray = observed.ray
     if stop is None:
         return False
     timeout = get_stop_timeout(spec) * (2 if ray and ray.job else 1) + STOP_MARGIN_S
@@ -79,7 +83,8 @@ def describe_overdue_stop(observed: Observed, spec: RLTrainingJobSpec, now: date
     """A sentence on a program that did not stop in time; empty if it has ended."""
     if not (is_program_running(observed) and is_stop_overdue(observed, spec, now)):
         return ""
-    ray, stop = observed.ray, observed.stop_request
+    ray = observed.ray
+    stop = observed.stop_request
     assert stop
     seconds = round((now - datetime.fromisoformat(stop.time)).total_seconds())
     cause = "the program did not exit" if ray and ray.job else "Ray's job API did not answer"

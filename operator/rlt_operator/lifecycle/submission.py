@@ -21,7 +21,8 @@ def submit(observed: Observed, submission: Submission, cluster: ConditionUpdate,
 
     `cluster` and `running` are the conditions ClusterReady, and Running unless Ray rejects the job.
     """
-    attempt, head = observed.attempt, observed.head
+    attempt = observed.attempt
+    head = observed.head
     if attempt is None or head is None or attempt.head_pod_uid != head.uid:
         ready = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, "The cluster is ready.")
         return Verdict(ready.message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: ready}, requeue_after=0)

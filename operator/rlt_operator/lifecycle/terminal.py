@@ -25,7 +25,8 @@ C = ConditionType
 
 def job_is_finished(observed: Observed, now: datetime) -> Verdict | None:
     """Succeeded or Failed is True, which is final: release the cluster, and delete the job after its TTL."""
-    status, spec = observed.job.status, observed.job.spec
+    status = observed.job.status
+    spec = observed.job.spec
     final = next((find_condition(status, type) for type in (C.SUCCEEDED, C.FAILED) if is_true(status, type)), None)
     if final is None:
         return None
@@ -53,7 +54,8 @@ def cancellation_requested(observed: Observed, now: datetime) -> Verdict | None:
 
     A job whose spec this operator cannot read fails at once, because its RAY_JOB_STOP_WAIT_TIME_S is unknown.
     """
-    job, stop = observed.job, observed.stop_request
+    job = observed.job
+    stop = observed.stop_request
     cancelled = job.cancel_requested or (stop is not None and stop.reason == Reason.CANCELLED)
     never_accepted = job.findings and not is_true(job.status, C.ACCEPTED)
     if not cancelled or never_accepted:  # an invalid spec fails the job by itself
@@ -69,7 +71,8 @@ def cancellation_requested(observed: Observed, now: datetime) -> Verdict | None:
 
 def spec_is_invalid(observed: Observed, now: datetime) -> Verdict | None:
     """An invalid spec fails the job before any child is created. A spec that was accepted once stays accepted."""
-    job, status = observed.job, observed.job.status
+    job = observed.job
+    status = observed.job.status
     accepted = is_true(status, C.ACCEPTED)
     if not job.findings or (job.spec is not None and accepted):
         return None
@@ -117,7 +120,8 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
 
 def head_lost(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The head that accepted a Ray job was replaced, or does not have the job any more."""
-    ray, lost = observed.ray, _find_accepted_id(observed)
+    ray = observed.ray
+    lost = _find_accepted_id(observed)
     if lost is None or (ray and (ray.job or (ray.latest and not observed.is_submitted))):
         return None
     if not observed.is_head_replaced and (ray is None or ray.unreachable or not _awaits_answer(observed)):
@@ -131,7 +135,8 @@ def head_lost(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Ver
 
 def _find_accepted_id(observed: Observed) -> str | None:
     """Id of the Ray job that the head has accepted last."""
-    id, attempt = observed.submission_id, observed.attempt
+    id = observed.submission_id
+    attempt = observed.attempt
     if observed.is_submitted:
         return id
     if observed.is_preflight_submitted:

@@ -18,7 +18,8 @@ C = ConditionType
 
 def set_topic_conditions(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
     """Add Admitted, PreflightPassed and FabricVerified, if they apply to the job."""
-    job, conditions = observed.job, dict[ConditionType, ConditionUpdate]()
+    job = observed.job
+    conditions = dict[ConditionType, ConditionUpdate]()
     if job.queue is not None:
         conditions[C.ADMITTED] = build_admitted(observed)
     if job.spec is not None and has_preflight(job.spec):

@@ -97,7 +97,8 @@ class RayPoller:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run(self, key: Key, target: Target) -> None:
-        nudged, pace = self._nudged[key], Pace()
+        nudged = self._nudged[key]
+        pace = Pace()
         while True:
             nudged.clear()
             started = time.monotonic()
@@ -152,7 +153,8 @@ class Pace:
             return self._wait_longer(shortest)
         if report != self._report:
             self._reported_at = self._estimate_end(report, now)
-            self._unchanged, self._report = 0, report
+            self._unchanged = 0
+            self._report = report
         self._asked_at = now
         if report.total_steps and report.step >= report.total_steps - 1:
             return shortest

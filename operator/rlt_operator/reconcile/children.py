@@ -71,13 +71,16 @@ def check_owner(job: Job, manifest: Manifest, existing: Manifest) -> None:
     Raises ApiError with status 409 if it is terminating, or belongs to a deleted job of this name: then it disappears.
     An object that no job owns (the PVC) belongs to every job of its label.
     """
-    kind, name, metadata = manifest["kind"], manifest["metadata"]["name"], existing["metadata"]
+    kind = manifest["kind"]
+    name = manifest["metadata"]["name"]
+    metadata = existing["metadata"]
     owner = _get_controller(existing)
     if "ownerReferences" in manifest["metadata"]:
         previous = owner.get("kind") == KIND and owner.get("name") == job.name
         belongs = owner.get("uid") == job.uid
     else:
-        previous, labels = False, metadata.get("labels", {})
+        previous = False
+        labels = metadata.get("labels", {})
         belongs = not owner and all(labels.get(key) == value for key, value in manifest["metadata"]["labels"].items())
     if (belongs or previous) and ("deletionTimestamp" in metadata or not belongs):
         raise ApiError(409, f"waiting for {kind} {name} of an earlier run to be deleted")

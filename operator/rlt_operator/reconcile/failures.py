@@ -46,7 +46,10 @@ class Failures:
     """The failures of all jobs."""
 
     def __init__(self, api: KubernetesApi, cache: Cache, events: EventWriter, describe_crds: DescribeCrds) -> None:
-        self._api, self._cache, self._events, self._describe_crds = api, cache, events, describe_crds
+        self._api = api
+        self._cache = cache
+        self._events = events
+        self._describe_crds = describe_crds
         self._backoff = Backoff()
         self._logged: dict[tuple[Key, str], float] = {}
 

@@ -49,7 +49,9 @@ class Sources:
 
 async def observe(sources: Sources, key: Key) -> Observed | None:
     """The job and what belongs to it; None if the job does not exist. Raises ApiError."""
-    api, cache, poller = sources.api, sources.cache, sources.poller
+    api = sources.api
+    cache = sources.cache
+    poller = sources.poller
     cache.check(key[0])
     cache.waiting_for_nodes.discard(key)
     manifest = cache.get_job(key)
@@ -104,7 +106,9 @@ def choose_target(observed: Observed) -> Target | None:
 
     The IP of a pod that has ended may belong to another pod.
     """
-    job, cluster, id = observed.job, observed.owned_cluster, observed.submission_id
+    job = observed.job
+    cluster = observed.owned_cluster
+    id = observed.submission_id
     if cluster is None or cluster.deleting or job.spec is None or id is None:
         return None
     head = next((pod for pod in observed.cluster_pods if pod.is_head and pod.phase == "Running"), None)

@@ -190,7 +190,8 @@ def _restore_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...
 
     One that another version of the operator rendered stays: the pods of the cluster mount the files of that version.
     """
-    job, cluster = observed.job, observed.owned_cluster
+    job = observed.job
+    cluster = observed.owned_cluster
     started = observed.ray is not None and observed.ray.job is not None
     found = observed.config
     if job.spec is None or cluster is None or cluster.deleting or verdict.delete_cluster or started:

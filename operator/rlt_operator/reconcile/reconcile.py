@@ -27,7 +27,9 @@ log = logging.getLogger("rlt_operator")
 
 async def reconcile(sources: Sources, send: Send, events: EventWriter, failures: Failures, key: Key) -> Result:
     """Reconcile the job once. A failed request is reported in the job's status and retried with backoff."""
-    api, cache, poller = sources.api, sources.cache, sources.poller
+    api = sources.api
+    cache = sources.cache
+    poller = sources.poller
     started = time.monotonic()
     if (wait := failures.count_wait(key)) is not None:
         return Result(wait)
@@ -48,7 +50,8 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         return Result(gone=True)
     if is_unknown(observed):
         return Result()  # the first answer of the head wakes the job
-    job, target = observed.job, choose_target(observed)
+    job = observed.job
+    target = choose_target(observed)
     await events.restore(job, job.status, now)
     planned = planned or plan(observed, now)
     rejection = await apply(api, cache, send, target.head if target else None, job, planned)

@@ -30,7 +30,8 @@ FINAL_CONDITIONS = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrainingJobStatus:
     """The status after this reconciliation. Progress, checkpoint and times are kept over a suspension."""
-    job, old = observed.job, observed.job.status
+    job = observed.job
+    old = observed.job.status
     started = observed.ray.job.start_ms if observed.ray and observed.ray.job else None
     final = any(verdict.conditions[type].status == "True" for type in FINAL_CONDITIONS if type in verdict.conditions)
     status = old.model_copy(
@@ -91,7 +92,9 @@ def _build_columns(spec: RLTrainingJobSpec) -> dict[str, int | str | None]:
 
 def _build_attempts(old: RLTrainingJobStatus, verdict: Verdict) -> dict[str, object]:
     """The attempts that have ended, and how many new ones followed a failure or a disruption."""
-    attempt, restarts, disruptions = verdict.attempt, old.restarts or 0, old.disruptions or 0
+    attempt = verdict.attempt
+    restarts = old.restarts or 0
+    disruptions = old.disruptions or 0
     if attempt is None:
         return {"restarts": restarts}
     is_new = all(each.ray_cluster_uid != attempt.ray_cluster_uid for each in old.attempts)
@@ -129,7 +132,8 @@ def _update_clocks(job: Job, verdict: Verdict, now: datetime, *, final: bool) ->
 
 
 def _build_ray_cluster(observed: Observed) -> RayClusterStatus | None:
-    spec, ray = observed.job.spec, observed.ray
+    spec = observed.job.spec
+    ray = observed.ray
     if observed.owned_cluster is None or spec is None or not observed.is_reconciled:
         return None
     has_job = (ray is not None and ray.job is not None) or observed.is_submitted
@@ -146,7 +150,9 @@ def _build_ray_cluster(observed: Observed) -> RayClusterStatus | None:
 def _add_report(
     status: RLTrainingJobStatus, observed: Observed, verdict: Verdict, now: datetime
 ) -> RLTrainingJobStatus:
-    job, old, report = observed.job, observed.job.status, verdict.report
+    job = observed.job
+    old = observed.job.status
+    report = verdict.report
     if report is None or job.spec is None:
         return status
     if (

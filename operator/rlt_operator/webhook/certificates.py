@@ -82,7 +82,8 @@ class CertificatePlan:
 
 def plan_certificate(observed: ObservedCertificate, now: datetime) -> CertificatePlan:
     """A new certificate is first stored, then trusted, then served, by each replica at a time of its own."""
-    stored, served = observed.stored, observed.served
+    stored = observed.stored
+    served = observed.served
     if stored is None or stored.list_hosts() != observed.hosts or now >= stored.get_renewal_time():
         return CertificatePlan(renew=observed.leads, requeue_after=0 if observed.leads else PROPAGATION_S)
     if not observed.is_trusted:
@@ -127,7 +128,8 @@ async def reconcile_certificate(
     secret_path = api_paths.secret(location.secret_namespace, location.secret)
     secret = await api.get(secret_path)
     observed = replace(observe_certificate(configuration, secret, last), leads=leads)
-    plan, stored = plan_certificate(observed, now), observed.stored
+    plan = plan_certificate(observed, now)
+    stored = observed.stored
     if plan.renew:
         created = create_key_pair(observed.hosts, now=now, previous=observed.served or stored)
         await api.apply(secret_path, build_secret(location, created, secret))

@@ -36,7 +36,8 @@ class KeyPair:
     def get_renewal_time(self) -> datetime:
         """When to renew the certificate."""
         parsed = self._parse()
-        start, end = parsed.not_valid_before_utc, parsed.not_valid_after_utc
+        start = parsed.not_valid_before_utc
+        end = parsed.not_valid_after_utc
         return start + (end - start) * RENEWAL_SHARE
 
     def _parse(self) -> x509.Certificate:
@@ -45,7 +46,8 @@ class KeyPair:
 
 def create_key_pair(hosts: frozenset[str], *, now: datetime, previous: KeyPair | None = None) -> KeyPair:
     """Create a key pair for DNS names and IP addresses. Its clients also trust the previous one."""
-    authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority_key = ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
     name = _build_name(f"rlt-operator webhook authority {now:%Y-%m-%d %H:%M:%S}")
     authority = (
         _start_certificate(name, authority_key.public_key(), now)

@@ -102,7 +102,8 @@ def _get_queue(manifest: Json) -> str | None:
 
 def _find_dropped_fields(manifest: Json) -> Iterator[Finding]:
     """Unknown fields in the user's manifest. The API server drops them if field validation is off."""
-    written, spec = _parse_last_applied(manifest).get("spec"), manifest["spec"]
+    written = _parse_last_applied(manifest).get("spec")
+    spec = manifest["spec"]
     if isinstance(written, dict):
         lost = set(given_paths(written, "spec")) - set(given_paths(spec, "spec"))
         model = RLRuntimeSpec if manifest["kind"] == RUNTIME_KIND else RLTrainingJobSpec

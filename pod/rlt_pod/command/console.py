@@ -62,7 +62,8 @@ class Progress:
 
 def update(progress: Progress, line: str, now: float) -> Progress:
     """Update the progress with one line of output."""
-    bar, parsed = _BAR.search(line), parse_step_line(line) or parse_foreign_line(line)
+    bar = _BAR.search(line)
+    parsed = parse_step_line(line) or parse_foreign_line(line)
     total = _TOTAL.search(line) or bar
     if total and not progress.total_is_given:
         progress = replace(progress, total_steps=int(total["total"]))
@@ -109,7 +110,8 @@ def build_report(progress: Progress) -> dict[str, Any] | None:
 
 def compute_tokens_per_second(progress: Progress) -> float | None:
     """Tokens per second of the latest step, over all workers. (verl's perf/throughput is per device.)"""
-    tokens, seconds = _find_finite(progress.metrics, ("perf/total_num_tokens",)), _read_step_seconds(progress.metrics)
+    tokens = _find_finite(progress.metrics, ("perf/total_num_tokens",))
+    seconds = _read_step_seconds(progress.metrics)
     return tokens / seconds if tokens is not None and seconds else None
 
 

@@ -147,7 +147,8 @@ def _read(options: Config, key: str, default: int) -> int:
 
 
 def _check_devices(name: str, role: Config, devices: list[int] | None, total: int) -> Iterator[Contradiction]:
-    key, text = f"{name}.device_mapping", str(role["device_mapping"])
+    key = f"{name}.device_mapping"
+    text = str(role["device_mapping"])
     if devices is None:
         if "${" not in text:
             fix = "write a list of Python, such as list(range(0,8))"
@@ -190,7 +191,8 @@ def _check_batches(config: Config, name: str, role: Config, devices: int) -> Ite
     prompts, group = (
         _read(config, key, DEFAULTS[key]) for key in ("rollout_batch_size", "num_return_sequences_in_group")
     )
-    shares, samples = count_shares(role, devices), prompts * group
+    shares = count_shares(role, devices)
+    samples = prompts * group
     if shares is None:
         return
     strategy = read_strategy(role)[0]
@@ -210,7 +212,8 @@ def _check_batches(config: Config, name: str, role: Config, devices: int) -> Ite
             _read(arguments, key, DEFAULTS[key])
             for key in ("per_device_train_batch_size", "gradient_accumulation_steps")
         )
-        share, key = samples // shares, f"{name}.training_args.gradient_accumulation_steps"
+        share = samples // shares
+        key = f"{name}.training_args.gradient_accumulation_steps"
         if share % (micro * steps):
             message = (
                 f"x per_device_train_batch_size {micro} = {micro * steps} does not divide the {share} responses of a "
@@ -222,13 +225,15 @@ def _check_batches(config: Config, name: str, role: Config, devices: int) -> Ite
 
 
 def _suggest_multiples(value: int, size: int) -> str:
-    below, above = value - value % size, value + (-value) % size
+    below = value - value % size
+    above = value + (-value) % size
     return f"use {below} or {above}" if below else f"use {above}"
 
 
 def _check_lengths(config: Config) -> Iterator[Contradiction]:
     """The engine rejects prompts that leave no room for a response."""
-    prompt, response = config.get("prompt_length"), config.get("response_length")
+    prompt = config.get("prompt_length")
+    response = config.get("response_length")
     sequence = config.get("sequence_length")
     engine = config.get("actor_infer")
     limit = read_strategy(engine)[1].get("max_model_len") if isinstance(engine, dict) else None

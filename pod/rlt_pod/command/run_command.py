@@ -131,7 +131,8 @@ def main(arguments: list[str]) -> int:
     )
     history = History(options.run_directory) if options.run_directory else None
     reader = ProgressReader(progress, output, history) if options.progress else None
-    feed, signal_fd = reader.feed if reader else output.write, _wake_on_signals()
+    feed = reader.feed if reader else output.write
+    signal_fd = _wake_on_signals()
     _forward_signals()
     if reader:
         _serve(reader, options)
@@ -203,7 +204,8 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
         "--no-progress", dest="progress", action="store_false", help="the program reports its progress by itself"
     )
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    options, command = parser.parse_args(arguments[:end]), arguments[end + 1 :]
+    options = parser.parse_args(arguments[:end])
+    command = arguments[end + 1 :]
     if not command:
         parser.error("a program is required after --")
     return options, command

@@ -121,7 +121,8 @@ def read_config(path: str, variables: dict[str, str]) -> Any:
     `path` is absolute. `variables`: those that references need. A Ray task, which may change its process."""
     os.environ.update(variables)
     try:
-        hydra, omegaconf = import_module("hydra"), import_module("omegaconf")
+        hydra = import_module("hydra")
+        omegaconf = import_module("omegaconf")
         with hydra.initialize_config_dir(os.path.dirname(path), version_base=None):
             config = hydra.compose(os.path.splitext(os.path.basename(path))[0])
         return omegaconf.OmegaConf.to_container(config, resolve=True)
@@ -169,7 +170,8 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--config", required=True, help="the config of ROLL")
     parser.add_argument("--checkpoints", help="folder of the checkpoints of all attempts, to resume from the latest")
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    options, command = parser.parse_args(arguments[:end]), arguments[end + 1 :]
+    options = parser.parse_args(arguments[:end])
+    command = arguments[end + 1 :]
     if not command:
         parser.error("a program is required after --")
     return options, command

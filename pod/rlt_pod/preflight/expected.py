@@ -127,7 +127,8 @@ def dump_expected(expected: Expected) -> str:
 def parse_expected(text: str) -> Expected:
     """Parse the JSON of `dump_expected`."""
     fields: dict[str, Any] = json.loads(text)
-    engine, trial = fields.get("engine"), fields.get("framework_trial")
+    engine = fields.get("engine")
+    trial = fields.get("framework_trial")
     parts = {
         "head": Group(**fields["head"]),
         "workers": [Group(**each) for each in fields["workers"]],

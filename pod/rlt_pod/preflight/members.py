@@ -115,7 +115,8 @@ def start_member(
     is_leader: bool = True,
 ) -> Member:
     """Start a process with this number of accelerators on a node."""
-    ray, strategies = import_module("ray"), import_module("ray.util.scheduling_strategies")
+    ray = import_module("ray")
+    strategies = import_module("ray.util.scheduling_strategies")
     actor = ray.remote(_build_actor_class())
     options = {
         "num_cpus": 0,

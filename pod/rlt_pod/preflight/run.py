@@ -124,7 +124,8 @@ def run(expected: Expected, directory: str, *, timeouts: Timeouts | None = None,
 
 def _check_cluster(current: Run, directory: str, timeouts: Timeouts, process: str) -> list[RayNode]:
     """Run the stages before the training, up to the first one with a failed check. Return the workers."""
-    expected, stopwatch = current.expected, current.stopwatch
+    expected = current.expected
+    stopwatch = current.stopwatch
     head, nodes = wait_for_nodes(sum(each.replicas for each in expected.workers), timeouts.join)
     members = start_members(nodes, expected, directory, process)
     own = Process(expected, head.pod, head.address, is_head=True)

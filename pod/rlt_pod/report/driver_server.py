@@ -76,7 +76,8 @@ class DriverServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         """Whether to respond to a request for `path` (with its query) with this value of TOKEN_HEADER."""
         if self._token is None or path.partition("?")[0] in OPEN_PATHS:
             return True
-        given, expected = authorization.encode("latin-1", "replace"), f"Bearer {self._token}".encode()
+        given = authorization.encode("latin-1", "replace")
+        expected = f"Bearer {self._token}".encode()
         return bool(self._token) and hmac.compare_digest(given, expected)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -95,7 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.admits(self.path, authorization):
             status, content_type, body = self.server.respond(self.path, self.headers.get("Accept", ""))
         else:
-            status, content_type, body = 401, "text/plain", f"{TOKEN_HEADER}: the job's token is required\n".encode()
+            status = 401
+            content_type = "text/plain"
+            body = f"{TOKEN_HEADER}: the job's token is required\n".encode()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

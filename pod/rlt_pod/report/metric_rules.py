@@ -39,7 +39,8 @@ DEFAULTS: dict[str, Limit] = {
 }
 """The default of each rule. The sources are in the description of its field (rlt_api.blocks.metric_rules)."""
 
-GRAD_NORMS, MIN_GRAD_NORMS = 50, 20
+GRAD_NORMS = 50
+MIN_GRAD_NORMS = 20
 """Number of earlier gradient norms that a norm is compared with, and the minimum."""
 MIN_TRUNCATED_LENGTH = 16
 """Responses of tasks with shorter ones, in tokens, are expected to reach the maximum."""
@@ -101,10 +102,13 @@ def record(
     streaks = dict(history.streaks)
     values = measure(history, metrics)
     for rule in values.keys() & limits.keys():
-        value, before = values[rule], streaks.pop(rule, None)
+        value = values[rule]
+        before = streaks.pop(rule, None)
         if is_beyond(rule, value, limits[rule].threshold):
             streaks[rule] = before._replace(length=before.length + 1) if before else Streak(step, value, 1)
-    norm, score, reward = metrics.get("actor/grad_norm"), _read_validation(metrics), _read(metrics, REWARD)
+    norm = metrics.get("actor/grad_norm")
+    score = _read_validation(metrics)
+    reward = _read(metrics, REWARD)
     reward = history.reward if reward is None else reward
     best = history.best
     if score is not None and reward is not None and (best is None or score > best.score):
@@ -174,7 +178,9 @@ def _measure_spike(history: MetricHistory, metrics: Mapping[str, float]) -> floa
 
 def _measure_lost_validation(history: MetricHistory, metrics: Mapping[str, float]) -> float | None:
     """The share of the best validation score that is lost, while the reward of the training has not fallen since."""
-    score, reward, best = _read_validation(metrics), _read(metrics, REWARD), history.best
+    score = _read_validation(metrics)
+    reward = _read(metrics, REWARD)
+    best = history.best
     if score is None or best is None:
         return None
     reward = history.reward if reward is None else reward
@@ -232,7 +238,8 @@ def _describe(rule: str, streak: Streak, limit: Limit) -> str:
     """A sentence without a period."""
     side = "not above" if rule == "noLearningSignal" else "below" if rule == "entropyCollapse" else "above"
     unit = "validations" if rule == "rewardHacking" else "steps"
-    value, threshold = f"{streak.value:.4g}", f"{limit.threshold:.4g}"
+    value = f"{streak.value:.4g}"
+    threshold = f"{limit.threshold:.4g}"
     return (
         f"Since step {streak.step}, for {limit.steps} {unit} or more, {VALUES[rule]} is {side} {threshold}: "
         f"{value} at step {streak.step}"

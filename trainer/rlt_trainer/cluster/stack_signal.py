@@ -1,4 +1,4 @@
-"""The stacks of a process on SIGUSR1, for nodes whose kernel does not permit py-spy (rlt_core/dump_stacks.py)."""
+"""The stacks of a process on SIGUSR1, for nodes whose kernel does not permit py-spy (rlt_pod/dump_stacks.py)."""
 
 from __future__ import annotations
 

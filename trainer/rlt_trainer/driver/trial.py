@@ -24,8 +24,8 @@ MEMORY = "perf/max_memory_reserved_gb"
 def run_trial(config: TrainingConfig, *, local: bool = False) -> dict[str, Any]:
     """Run one step, and resume from its checkpoint, in a folder of the run directory that is removed afterwards.
 
-    Return the report that rlt_core/preflight/trial.py checks. Raises the errors of `run`, and ValueError if the second
-    start did not find the checkpoint.
+    Return the report that rlt_pod/preflight/trial/trainer_trial.py checks. Raises the errors of `run`, and ValueError
+    if the second start did not find the checkpoint.
     """
     validate_extras(config)
     folder = Path(config.run_directory) / f".preflight-{uuid4().hex[:8]}"

@@ -1,4 +1,4 @@
-"""The options of OpenRLHF's train_ppo_ray, from openrlhf_options.toml, which tools/parse_openrlhf.py writes."""
+"""The options of OpenRLHF's train_ppo_ray, from options.toml, which tools/parse_openrlhf.py writes."""
 
 from __future__ import annotations
 

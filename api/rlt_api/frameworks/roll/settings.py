@@ -1,8 +1,8 @@
 """The config of ROLL's RLVR pipeline for a spec, for framework.type roll.
 
-The keys are those of roll/pipeline/rlvr/rlvr_config.py and roll/configs in ROLL 0.3.0 (roll_keys.toml). What ROLL does
-not have is in rules.py. The strategies are those of framework.overrides, by default FSDP2 and vLLM; batch
-sizes and options follow from them.
+The keys are those of roll/pipeline/rlvr/rlvr_config.py and roll/configs in ROLL 0.3.0 (keys.toml). rules.py rejects
+what ROLL does not have. framework.overrides selects the strategies, by default FSDP2 and vLLM. Batch sizes and options
+follow from them.
 """
 
 from __future__ import annotations

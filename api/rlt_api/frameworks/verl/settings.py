@@ -1,7 +1,7 @@
 """The settings of verl's main_ppo for a spec, for framework.type verl.
 
-All fields are given, also those with rlt's defaults, so that a job means the same with every framework. What verl does
-not have is in rules.py. The names are those of verl/trainer/config in verl 0.5.0 and 0.9.1; keys with ++ are
+All fields are given, also those with rlt's defaults, so that a job means the same with every framework. rules.py
+rejects what verl does not have. The names are from verl/trainer/config in verl 0.5.0 and 0.9.1; keys with ++ are
 read by verl but not part of its config.
 """
 

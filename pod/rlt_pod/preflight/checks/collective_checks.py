@@ -39,7 +39,8 @@ def compute_limit(expected: Expected, measured: Network) -> float | None:
 
 def all_reduce_is_correct(expected: Expected, measured: Network) -> Result | None:
     """All ranks join the process group and compute correct sums, with the expected bandwidth."""
-    reductions, ranks = measured.reductions, len(measured.reductions)
+    reductions = measured.reductions
+    ranks = len(measured.reductions)
     if not reductions:
         return None
     group = f"{measured.backend}, {ranks} ranks"

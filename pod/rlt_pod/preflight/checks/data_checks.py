@@ -37,7 +37,9 @@ def pods_answer(expected: Expected, measured: Data) -> Result | None:
 
 def run_directory_is_shared(expected: Expected, measured: Data) -> Result:
     """Every pod can write, rename and sync files in the run directory and see the files of other pods there."""
-    name, path, folders = "run-directory", expected.run_directory, measured.folders
+    name = "run-directory"
+    path = expected.run_directory
+    folders = measured.folders
     broken = {each.pod: each.error for each in folders if each.error is not None}
     if broken:
         message = f"{format_pods(broken)} cannot write {path}: {next(iter(broken.values()))}."
@@ -55,7 +57,8 @@ def run_directory_is_shared(expected: Expected, measured: Data) -> Result:
 def space_is_sufficient(expected: Expected, measured: Data) -> Result:
     """The run directory has space for the checkpoints and the exported model."""
     free = min((each.free for each in measured.folders if each.error is None), default=0)
-    value, required = f"{format_gib(free)} free", _count_required_bytes(expected)
+    value = f"{format_gib(free)} free"
+    required = _count_required_bytes(expected)
     limit = format_gib(required)
     count = expected.checkpoints
     need = (

@@ -28,7 +28,8 @@ MAX_SKEW_S = 2.0
 
 def processes_answer(expected: Expected, measured: Network) -> Result:
     """Every process starts and answers."""
-    unanswered, count = measured.unanswered, measured.processes
+    unanswered = measured.unanswered
+    count = measured.processes
     value = f"{count} process{'es' * (count != 1)}"
     if not count and not unanswered:
         remedy = "Inspect the log of Ray in the workers (kubectl logs), and the connection to port 6379 of the head."
@@ -119,7 +120,8 @@ def rdma_ports_are_active(expected: Expected, measured: Network) -> Result | Non
     active = [port for port in ports if port.is_active]
     layers = "/".join(sorted({port.link_layer for port in ports if port.link_layer}))
     value = f"{len(active)} of {len(ports)} ports active{f', {layers}' if layers else ''}"
-    fatal, problems = {}, {}
+    fatal = {}
+    problems = {}
     for each in workers:
         if problem := _find_fatal_rdma_problem(each.rdma):
             fatal[each.pod] = problem
@@ -196,7 +198,8 @@ def clocks_agree(expected: Expected, measured: Network) -> Result | None:
     if not measured.skews:
         return None
     worst = max(measured.skews, key=lambda pod: abs(measured.skews[pod]))
-    value, limit = f"{abs(measured.skews[worst]):.1f} s", f"{MAX_SKEW_S:.0f} s"
+    value = f"{abs(measured.skews[worst]):.1f} s"
+    limit = f"{MAX_SKEW_S:.0f} s"
     off = [pod for pod, skew in measured.skews.items() if abs(skew) > MAX_SKEW_S]
     if off:
         message = f"The clock of {format_pods(off)} differs from the head's by {value}."

@@ -51,8 +51,10 @@ def ray_has_all_resources(expected: Expected, measured: Services) -> Result:
     """All workers have joined Ray, with the CPUs and accelerators of the spec."""
     wanted = Counter((each.cpus, each.devices) for each in expected.workers for _ in range(each.replicas))
     found = Counter((each.cpus, each.devices) for each in measured.nodes)
-    nodes, devices = sum(found.values()), sum(each.devices for each in measured.nodes)
-    value, limit = _format_nodes(nodes, devices), _format_nodes(sum(wanted.values()), _count_devices(expected))
+    nodes = sum(found.values())
+    devices = sum(each.devices for each in measured.nodes)
+    value = _format_nodes(nodes, devices)
+    limit = _format_nodes(sum(wanted.values()), _count_devices(expected))
     if found == wanted:
         message = "All workers have joined Ray with the resources of the spec."
         return passed("ray-nodes", value, message, threshold=limit)
@@ -76,7 +78,8 @@ def shared_memory_is_large_enough(expected: Expected, measured: Services) -> Res
     requested = {each.pod: _find_group(expected, each).shared_memory for each in measured.facts}
     small = {each.pod: each for each in measured.facts if each.shared_memory < requested[each.pod]}
     smallest = min((small.values() if small else measured.facts), key=lambda each: each.shared_memory)
-    value, limit = format_gib(smallest.shared_memory), format_gib(requested[smallest.pod])
+    value = format_gib(smallest.shared_memory)
+    limit = format_gib(requested[smallest.pod])
     if not small:
         return passed("shared-memory", value, f"/dev/shm has {value} or more in every pod.", threshold=limit)
     message = f"/dev/shm of {format_pods(small)} has {value}, but the job requests {limit}."
@@ -150,7 +153,8 @@ def accelerators_are_available(expected: Expected, measured: Services) -> Result
     small = {each.pod: each for each in devices if each.total < MIN_MEMORY_SHARE * groups[each.pod].device_memory}
     if small:
         least = min(small.values(), key=lambda each: each.total)
-        used, limit = format_gib(least.total), format_gib(groups[least.pod].device_memory)
+        used = format_gib(least.total)
+        limit = format_gib(groups[least.pod].device_memory)
         message = f"An accelerator of {format_pods(small)} has {used}, and the job is validated for {limit}."
         remedy = (
             "Select nodes with larger accelerators (nodeSelector), or correct accelerator.memory in the worker group."

@@ -85,7 +85,8 @@ def all_reduce(rendezvous: Rendezvous, *, pod: str, address: str, rank: int, sto
     """
     dist: Any = import_module("torch.distributed")
     torch: Any = import_module("torch")
-    backend, sizes = rendezvous.backend, SIZES[rendezvous.backend]
+    backend = rendezvous.backend
+    sizes = SIZES[rendezvous.backend]
     with tempfile.TemporaryDirectory(prefix="rlt-preflight-") as folder:
         log = Path(folder, "nccl.log")
         if backend == "nccl":
@@ -108,7 +109,8 @@ def all_reduce(rendezvous: Rendezvous, *, pod: str, address: str, rank: int, sto
 
 def _is_sum_correct(size: int, rank: int, ranks: int, device: Any) -> bool:
     """Sum the rank numbers, counted from 1. float32 represents the sum exactly for up to 5792 ranks."""
-    torch, dist = import_module("torch"), import_module("torch.distributed")
+    torch = import_module("torch")
+    dist = import_module("torch.distributed")
     tensor = torch.full((size // 4,), float(rank + 1), device=device)
     dist.all_reduce(tensor)
     return bool((tensor == ranks * (ranks + 1) / 2).all())
@@ -116,7 +118,8 @@ def _is_sum_correct(size: int, rank: int, ranks: int, device: Any) -> bool:
 
 def _measure_seconds(size: int, device: Any) -> float:
     """Return the mean time of one all-reduce. The earlier ones are the warm-up."""
-    torch, dist = import_module("torch"), import_module("torch.distributed")
+    torch = import_module("torch")
+    dist = import_module("torch.distributed")
     tensor = torch.zeros(size // 4, device=device)
     dist.barrier()
     _synchronize(device)

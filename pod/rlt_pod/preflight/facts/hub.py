@@ -80,7 +80,8 @@ def _find_problem(repository: Repository, environment: Mapping[str, str]) -> Hub
 def _ask(repository: Repository, environment: Mapping[str, str]) -> None:
     """Request the headers of the config of a model, or of the description of a data set."""
     endpoint = environment.get("HF_ENDPOINT") or ENDPOINT
-    name, revision = quote(repository.name), quote(repository.revision or "main", safe="")
+    name = quote(repository.name)
+    revision = quote(repository.revision or "main", safe="")
     path = f"{name}/resolve/{revision}/config.json"
     if repository.kind == "dataset":
         path = f"api/datasets/{name}/revision/{revision}"

@@ -142,7 +142,8 @@ def _check(name: str, uses: dict[str, Use], owner: str, remedy: str) -> list[Res
     if not uses:
         return []
     fullest = max(uses.values(), key=lambda each: each.share)
-    value, limit = format_gib(fullest.used), format_gib(fullest.total)
+    value = format_gib(fullest.used)
+    limit = format_gib(fullest.total)
     full = {pod for pod, use in uses.items() if use.share > MAX_SHARE}
     if full:
         message = f"The step uses nearly all memory of the {owner} in {format_pods(full)}: a longer step may not fit."

@@ -59,7 +59,8 @@ class Rdma:
 
 def measure_rdma(environment: Mapping[str, str], *, sysfs: Path = SYSFS, devices: Path = DEVICES) -> Rdma:
     """Measure the pod of this process."""
-    selection, index = environment.get("NCCL_IB_HCA", ""), environment.get("NCCL_IB_GID_INDEX", "")
+    selection = environment.get("NCCL_IB_HCA", "")
+    index = environment.get("NCCL_IB_GID_INDEX", "")
     ports = [port for port in list_ports(sysfs) if not selection or matches_nccl(selection, port.device)]
     has_files = devices.exists() and any(devices.glob("uverbs*"))
     return Rdma(

@@ -42,7 +42,8 @@ def check_report(report: dict[str, Any], memory: int | None) -> list[Result]:
     results = [passed("training-step", f"{report['seconds']:.1f} s", f"One step is done.{first}")]
     peak = report.get("peakMemory")
     if peak and memory:
-        value, limit = format_gib(peak), format_gib(memory)
+        value = format_gib(peak)
+        limit = format_gib(memory)
         if peak > MAX_MEMORY_SHARE * memory:
             message = "The step uses nearly all memory: a step with longer responses may not fit."
             remedy = "Reduce training.ppoMicroBatchSizePerDevice or ppoMaxTokenLenPerDevice, or use more accelerators."
