@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from rlt_api.blocks.model import Lora
+from rlt_trainer.policy.mesh import wait_for_ranks
 
 ADAPTER = "default"
 ALL_LINEAR = "all-linear"
@@ -144,4 +145,4 @@ def save_adapter(model: PreTrainedModel, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         save_file(weights, directory / "adapter_model.safetensors", metadata={"format": "pt"})
         cast("LoraConfig", model.peft_config[ADAPTER]).save_pretrained(str(directory))
-    dist.barrier()
+    wait_for_ranks()

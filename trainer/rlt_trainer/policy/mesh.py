@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import torch
+import torch.distributed as dist
 from torch.distributed import ProcessGroup, distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
@@ -24,6 +26,12 @@ def create_mesh(device_type: str, training: Training, ranks: int) -> DeviceMesh:
     if size == ranks:
         return init_device_mesh(device_type, (ranks,), mesh_dim_names=("shard",))
     return init_device_mesh(device_type, (ranks // size, size), mesh_dim_names=("replicate", "shard"))
+
+
+def wait_for_ranks() -> None:
+    """Wait until all ranks call this. NCCL gets the device: it would guess one from the rank, with a warning."""
+    on_gpu = dist.get_backend() == dist.Backend.NCCL
+    dist.barrier(device_ids=[torch.cuda.current_device()] if on_gpu else None)
 
 
 def set_collective_timeout(seconds: int) -> None:

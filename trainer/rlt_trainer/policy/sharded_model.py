@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
@@ -38,7 +37,7 @@ from rlt_trainer.policy.families import (
 )
 from rlt_trainer.policy.liger import apply_liger
 from rlt_trainer.policy.lora import add_adapters, base_name, initialize_magnitudes
-from rlt_trainer.policy.mesh import EXPERT_DIMENSION
+from rlt_trainer.policy.mesh import EXPERT_DIMENSION, wait_for_ranks
 from rlt_trainer.policy.sharded_weights import initialize_weight, load_weights
 from rlt_trainer.policy.sharding import find_layers, shard
 from rlt_trainer.policy.weight_files import set_conversions
@@ -207,7 +206,7 @@ def _load(kind: Kind, model: PreTrainedModel, files: str, options: ModelOptions)
     except (OSError, ValueError) as error:
         raise build_model_error(files, error) from error
     initialize_magnitudes(model)
-    dist.barrier()
+    wait_for_ranks()
 
 
 @torch.no_grad()
