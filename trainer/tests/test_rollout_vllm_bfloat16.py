@@ -84,14 +84,18 @@ def test_syncs_of_several_steps_are_not_stale(pair: Pair) -> None:
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_engine_has_the_exact_weights_that_were_sent(pair: Pair) -> None:
-    """Includes packed kernels, fused q, k and v, and tied embeddings."""
+    """Includes packed kernels, fused q, k and v, and tied embeddings.
+
+    vLLM for CPUs keeps a copy of a tied output layer, in the layout of its kernel. On a GPU both are one tensor.
+    """
     pair.rank.supervised_step(EXAMPLES, 12)
     pair.sync()
     held = pair.engines.loop.submit(pair.engine.sum_weights()).result(120)
     sent = sum_weights(pair.rank._actor.gather_weights())
     assert held.parts == sent.parts
+    copies = 1 if pair.rank._on_gpu else 2
     total, elements = sent.weights.pop(EMBEDDING)
-    assert held.weights == sent.weights | {EMBEDDING: (2 * total % 2**64, 2 * elements)}, "also in the output layer"
+    assert held.weights == sent.weights | {EMBEDDING: (copies * total % 2**64, copies * elements)}
 
 
 def keep_old(old: Weights, new: Weights) -> Weights:
