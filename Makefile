@@ -4,7 +4,7 @@ SYSTEM_PYTHON := /usr/bin/python3
 MAKEFLAGS += --no-print-directory
 GPU_PYTHON ?= python3
 GPU_CHECK_PATH := bench:trainer:api:pod:trainer/tests:trainer/oracles
-BUDGET ?= 480
+BUDGET ?= 900
 
 .PHONY: help demo check test test-long machine environment lint generate timings requirements cluster-up clean-cluster \
 	image-operator image-trainer-cpu fuzz-api explore bench-operator bench-trainer test-models chaos gpu-check gpu-bundle
@@ -42,7 +42,7 @@ bench-operator: machine environment ## measure the operator under load, and writ
 bench-trainer: environment ## measure the trainer's speed, all rows or ROWS=..., and write the table of docs/performance.md
 	@PYTHONPATH=bench:trainer/oracles $(PYTHON) -m trainer_bench --rows "$(ROWS)"
 
-gpu-check: environment-of-gpu-check ## check the trainer on one GPU: CHECKS=..., BUDGET=480, GPU_PYTHON=python3; REHEARSE=1 on CPUs
+gpu-check: environment-of-gpu-check ## check the trainer on one GPU: CHECKS=..., BUDGET=900, GPU_PYTHON=python3; REHEARSE=1 on CPUs
 	@$(if $(REHEARSE),PYTHONPATH=bench $(PYTHON) -m gpu_bundle.rehearse,PYTHONPATH=$(GPU_CHECK_PATH) $(GPU_PYTHON) -m gpu_check \
 		--commit "$$(git describe --always --dirty)") --checks "$(CHECKS)" --budget $(BUDGET)
 

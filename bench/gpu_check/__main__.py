@@ -65,7 +65,7 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="gpu_check", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--checks", default="", help=f"default all: {','.join(check.name for check in CHECKS)}")
-    parser.add_argument("--budget", type=float, default=480, help="seconds for all checks together, default 480")
+    parser.add_argument("--budget", type=float, default=900, help="seconds for all checks together, default 900")
     parser.add_argument("--rehearse", action="store_true", help="run the same code on CPUs with small shapes")
     parser.add_argument("--output", type=Path, default=ROOT / "out/gpu-check", help="folder of the results")
     parser.add_argument("--commit", help="the commit of the sources, for the results")

@@ -16,21 +16,21 @@ class Check:
     question: str
     """What the check answers."""
     seconds: int
-    """Time budget on one H100. The check is ended afterwards, and its figures so far are kept."""
+    """Time budget on one H100 with a cold disk. The check is ended afterwards, and its figures so far are kept."""
     needs: tuple[str, ...] = ()
     """Modules without which the check is not run."""
 
 
 CHECKS = (
-    Check("versions", "does every module of the trainer import with these versions?", 30),
-    Check("speed", "how fast is an optimizer step, and how much memory does it take?", 100),
-    Check("tests", "do GPUs and CPUs have the same results, and does CUDA IPC between processes work?", 70),
-    Check("memory", "does the memory rule hold, and does an engine get the memory that the trainer releases?", 80),
-    Check("engine", "does a weight sync to vLLM arrive exactly, before and after sleep?", 120, needs=("vllm",)),
-    Check("loop", "do five steps of the whole loop run, and a run with staleness?", 150, needs=("vllm",)),
-    Check("experts", "are 128 experts in bfloat16 right, and what does a sync cost for each tensor?", 50),
-    Check("options", "do 8-bit AdamW, Muon, Liger, the float32 head and FP8 work?", 60),
-    Check("saving", "what does an asynchronous save cost beside a step, and does a run resume from it?", 40),
+    Check("versions", "does every module of the trainer import with these versions?", 45),
+    Check("speed", "how fast is an optimizer step, and how much memory does it take?", 150),
+    Check("tests", "do GPUs and CPUs have the same results, and does CUDA IPC between processes work?", 80),
+    Check("memory", "does the memory rule hold, and does an engine get the memory that the trainer releases?", 90),
+    Check("engine", "does a weight sync to vLLM arrive exactly, before and after sleep?", 200, needs=("vllm",)),
+    Check("loop", "do five steps of the whole loop run, and a run with staleness?", 300, needs=("vllm",)),
+    Check("experts", "are 128 experts in bfloat16 right, and what does a sync cost for each tensor?", 60),
+    Check("options", "do 8-bit AdamW, Muon, Liger, the float32 head and FP8 work?", 120),
+    Check("saving", "what does an asynchronous save cost beside a step, and does a run resume from it?", 45),
 )
 
 

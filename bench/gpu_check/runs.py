@@ -1,13 +1,17 @@
-"""Configs of training runs on one device, and a train worker without Ray."""
+"""Training on one device: configs, a train worker without Ray, and steps of bench/train_step.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import train_step
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.sequences import Sequences
@@ -32,7 +36,7 @@ def build_config(device: str, run: Path, files: str, **blocks: dict[str, Any]) -
             "enableGradientCheckpointing": True,
         },
         "data": {"preset": "arithmetic", "maxPromptLength": 32, "maxResponseLength": 32},
-        "rewards": [{"name": "exact"}],
+        "rewards": [{"name": "regex", "options": {"pattern": "[a-z]"}}],
         "algorithm": {"klLossCoef": 0},
         "training": {"totalSteps": 5, "trainBatchSize": 8, "ppoMiniBatchSize": 8, "learningRate": 1e-6},
         "rollout": {"engine": "vllm", "n": 8},
@@ -56,6 +60,29 @@ def train_worker(config: TrainingConfig) -> Iterator[TrainWorker]:
         yield worker
     finally:
         worker.close()
+
+
+@contextmanager
+def process_group(device: str) -> Iterator[None]:
+    """This process alone in a process group, as measure_step and build_training_step need it."""
+    dist.init_process_group("nccl" if device == "cuda" else "gloo", rank=0, world_size=1, store=HashStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def measure_step(words: Sequence[str], device: str) -> dict[str, Any]:
+    """Return the result of bench/train_step.py with these arguments. What the run leaves is released, so that the peak
+    memory of a GPU is that of the next run alone. A CPU's is that of the process."""
+    try:
+        return train_step.measure(train_step.parse_arguments(words), device, 1)
+    finally:
+        torch._dynamo.reset()
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
 
 def build_sequences(*, rows: int, length: int) -> Sequences:

@@ -58,7 +58,7 @@ def test_every_check_has_a_module_and_a_time_budget() -> None:
     for check in CHECKS:
         assert (ROOT / f"bench/gpu_check/checks/{check.name}.py").is_file()
         assert check.seconds > 0
-    assert sum(check.seconds for check in CHECKS[:6]) <= 550, "what is worth the most fits into a quarter of an hour"
+    assert sum(check.seconds for check in CHECKS[:6]) <= 900, "what is worth the most fits into a quarter of an hour"
 
 
 def test_checks_are_selected_by_name() -> None:

@@ -14,7 +14,7 @@ from gpu_check.settings import Settings
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE
 
 DIFFERENCE = "training/weight_sync_difference"
-KEPT = ("timing_s/", "perf/", DIFFERENCE, "training/rollout_probs_diff_mean")
+KEPT = ("timing_s/", "perf/", DIFFERENCE, "training/rollout_probs_diff_mean", "critic/score/mean")
 """Beginnings of the names of the metrics that become figures, of the last step."""
 
 
@@ -49,6 +49,8 @@ def run_steps(settings: Settings, model: str, title: str, steps: int, rollout: d
     for name in sorted(last):
         if name.startswith(KEPT) and isinstance(last[name], float | int):
             yield Figure(f"{title}: {name}", last[name])
+    moved = any(step["actor/grad_norm"] > 0 for step in metrics)
+    yield Figure(f"{title}: a step has a gradient", str(moved), passed=moved)
     differences = [step[DIFFERENCE] for step in metrics if DIFFERENCE in step]
     bound = MAX_DIFFERENCE["bfloat16"]
     yield Figure(

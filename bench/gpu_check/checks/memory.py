@@ -6,9 +6,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from gpu_check.checks.speed import measure
 from gpu_check.figures import Figure, NotRun
 from gpu_check.models import build_shape
+from gpu_check.runs import measure_step, process_group
 from gpu_check.settings import Settings
 from rlt_api.rules.memory_parts import list_activations, list_gradients, list_states
 from rlt_api.rules.model_size import model_size
@@ -28,31 +28,35 @@ OTHER_GB = 40
 
 
 def run(settings: Settings) -> Iterator[Figure]:
-    """Measure each shape in a separate process, and then the release. A rehearsal only runs the steps."""
-    for name, tokens, options in SHAPES:
-        yield from compare_with_rule(settings, name, tokens, options)
-    if settings.rehearse:
-        raise NotRun("the comparison with the rule and the release need CUDA")
-    yield from take_released_memory()
+    """Measure each shape, and then the release. A rehearsal only runs the steps."""
+    with process_group(settings.device):
+        for name, tokens, options in SHAPES:
+            yield from compare_with_rule(settings, name, tokens, options)
+        if settings.rehearse:
+            raise NotRun("the comparison with the rule and the release need CUDA")
+        yield from take_released_memory()
 
 
 def compare_with_rule(settings: Settings, name: str, tokens: int, options: Sequence[str]) -> Iterator[Figure]:
-    """Compare the peak of an optimizer step on one packed sequence with the sum of the rule."""
+    """Compare the peak of an optimizer step on two packed sequences, one after the other, with the sum of the rule.
+
+    The rule adds gradients and activations. Both exist in the backward pass of the second one.
+    """
     checkpointing = "--gradient-checkpointing" in options
     if settings.rehearse:
-        words = ["--config", "tiny", "--tokens", "256", "--sequence", "256"]
+        words = ["--config", "tiny", "--tokens", "512", "--sequence", "256"]
     else:
-        words = ["--config", f"qwen3-{name.lower()}", "--tokens", str(tokens), "--sequence", str(tokens)]
+        words = ["--config", f"qwen3-{name.lower()}", "--tokens", str(2 * tokens), "--sequence", str(tokens)]
     predicted = predict(name, tokens, checkpointing=checkpointing)
     if not settings.rehearse and predicted > 0.9 * read_device_memory():
         yield Figure(f"{name}: not measured", predicted / GIB, "GiB", note="by the rule above 90 % of the device")
         return
-    result = measure([*words, *options, "--steps", "1", "--device", settings.device])
+    result = measure_step([*words, *options, "--micro-batches", "2", "--steps", "1"], settings.device)
     peak = float(result["peak_memory_gib"])
     if settings.rehearse:
         yield Figure(f"tiny, in place of {name}: peak memory of the process", peak, "GiB")
         return
-    yield Figure(f"{name}, {tokens:,} tokens: allocated at the peak", peak, "GiB")
+    yield Figure(f"{name}, 2 x {tokens:,} tokens: allocated at the peak", peak, "GiB")
     yield Figure(f"{name}: reserved at the peak", result["reserved_memory_gib"], "GiB")
     error = predicted / GIB / peak - 1
     yield Figure(
@@ -111,8 +115,6 @@ def read_device_memory() -> int:
 def take_released_memory() -> Iterator[Figure]:
     """Take about half of the device in another process, before and after the trainer releases its cache."""
     import torch
-    import torch.distributed as dist
-    from torch.distributed import HashStore  # type: ignore[attr-defined]
     from train_step import build_training_step, parse_arguments
 
     from rlt_trainer.telemetry.device_memory import release_memory
@@ -122,7 +124,6 @@ def take_released_memory() -> Iterator[Figure]:
     tokens = 4096
     while predict("0.6B", 2 * tokens, checkpointing=False) < 0.85 * whole:
         tokens *= 2
-    dist.init_process_group("nccl", rank=0, world_size=1, store=HashStore())
     arguments = parse_arguments(["--tokens", str(tokens), "--sequence", str(tokens), "--micro-batches", "1"])
     step = build_training_step(build_shape("0.6B"), arguments, "cuda", 1, rows=1, length=tokens, dtype=torch.bfloat16)
     step()
@@ -137,7 +138,6 @@ def take_released_memory() -> Iterator[Figure]:
     yield Figure("reserved minus allocated after the release", excess, "GiB", passed=excess <= 1, note="at most 1 GiB")
     taken = can_take(other)
     yield Figure(f"{name} after the release", str(taken), passed=taken)
-    dist.destroy_process_group()
 
 
 def can_take(size: int) -> bool:

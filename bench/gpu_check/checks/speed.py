@@ -1,18 +1,13 @@
-"""Tokens per second, MFU and memory of one optimizer step, by bench/train_step.py, one process for each run."""
+"""Tokens per second, MFU and memory of one optimizer step, by bench/train_step.py."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 from gpu_check.figures import Figure
+from gpu_check.runs import measure_step, process_group
 from gpu_check.settings import Settings
 
-BENCH = Path(__file__).resolve().parents[2] / "train_step.py"
 CHECKPOINTING = ("--gradient-checkpointing",)
 LORA = ("--lora", "16")
 PRIME_RL = "prime-rl 559b4477, benchmarks/baselines, one H100, recompute, FlashAttention 3"
@@ -22,39 +17,37 @@ RUNS: tuple[tuple[str, Sequence[str], str], ...] = (
         ("--config", "qwen3-0.6b", "--sequence", "16384", *CHECKPOINTING),
         f"{PRIME_RL}: 11,896 tokens/s, MFU 11.1 %, 12.5 GiB",
     ),
-    ("0.6B, 1 x 16,384, checkpointing, compiled", ("--sequence", "16384", *CHECKPOINTING, "--compile"), ""),
-    ("0.6B, 16 x 1,024, checkpointing", CHECKPOINTING, ""),
-    ("0.6B, 16 x 1,024", (), ""),
-    ("0.6B, 1 x 16,384", ("--sequence", "16384"), ""),
     (
         "4B with LoRA, 1 x 16,384, checkpointing",
         ("--config", "qwen3-4b", "--sequence", "16384", *CHECKPOINTING, *LORA),
         f"{PRIME_RL}: 6,229 tokens/s, MFU 21.7 %",
     ),
+    ("0.6B, 16 x 1,024, checkpointing", CHECKPOINTING, ""),
+    ("0.6B, 16 x 1,024", (), ""),
+    ("0.6B, 1 x 16,384", ("--sequence", "16384"), ""),
+    ("0.6B, 1 x 16,384, checkpointing, compiled", ("--sequence", "16384", *CHECKPOINTING, "--compile"), ""),
     ("0.6B, 16 x 1,024, compiled", ("--compile",), ""),
 )
-"""Name, arguments, and another project's figures for the same shape. The first runs are worth the most."""
+"""Name, arguments, and another project's figures for the same shape. The first runs are worth the most, and compilation
+takes the longest."""
 
 
 def run(settings: Settings) -> Iterator[Figure]:
-    """Measure each run with the device alone. A rehearsal has the tiny shape in place of each."""
-    for name, arguments, note in RUNS:
-        words = [*arguments, "--steps", settings.choose("3", "1"), "--device", settings.device]
-        if settings.rehearse:
-            words += ["--config", "tiny", "--tokens", "256", "--sequence", "128"]
-            name = f"tiny, in place of {name}"
-            note = ""
-        result = measure(words)
-        yield Figure(f"{name}: throughput", result["tokens_per_second"], "tokens/s", note=note)
-        if result["mfu"] is not None:
-            yield Figure(f"{name}: MFU", 100 * result["mfu"], "%")
-        yield Figure(f"{name}: peak memory", result["peak_memory_gib"], "GiB")
+    """Measure one run after the other in this process. A rehearsal has the tiny shape in place of each."""
+    with process_group(settings.device):
+        for name, arguments, note in RUNS:
+            yield from measure(settings, name, arguments, note)
 
 
-def measure(words: Sequence[str]) -> dict[str, Any]:
-    """Return the result of one run. Raises RuntimeError with the end of its output."""
-    done = subprocess.run([sys.executable, str(BENCH), *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words)}:\n{done.stderr[-3000:]}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+def measure(settings: Settings, name: str, arguments: Sequence[str], note: str) -> Iterator[Figure]:
+    """Measure one run."""
+    words = [*arguments, "--steps", settings.choose("3", "1")]
+    if settings.rehearse:
+        words += ["--config", "tiny", "--tokens", "256", "--sequence", "128"]
+        name = f"tiny, in place of {name}"
+        note = ""
+    result = measure_step(words, settings.device)
+    yield Figure(f"{name}: throughput", result["tokens_per_second"], "tokens/s", note=note)
+    if result["mfu"] is not None:
+        yield Figure(f"{name}: MFU", 100 * result["mfu"], "%")
+    yield Figure(f"{name}: peak memory", result["peak_memory_gib"], "GiB")
