@@ -1,4 +1,4 @@
-# The image of the operator and of the page of the cluster (rlt_ui): Python and pinned packages. No torch, no compiler, no
+# The image of the operator and the cluster's page (rlt_ui): Python and pinned packages. No torch, no compiler, no
 # pip.
 #
 #   docker build -f images/operator.Dockerfile -t rlt-operator:0.1.0 .
