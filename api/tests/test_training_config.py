@@ -24,7 +24,7 @@ CONFIGS = sorted(VERSION_1.glob("[!s]*.json"))
 
 
 def blocks(model: type[ApiModel], path: str = "", version: int = 1) -> Iterator[tuple[str, int]]:
-    """Path and version of every field of the model and its blocks, which have at least `version`."""
+    """Path and version of every field in the model and its blocks, which have at least `version`."""
     for name, field in model.model_fields.items():
         here = f"{path}.{field.alias or name}"
         since = next((each.version for each in field.metadata if isinstance(each, Since)), version)

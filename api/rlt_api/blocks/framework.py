@@ -86,8 +86,8 @@ class Framework(ApiModel):
     Default: 0.9."""
     overrides: Annotated[list[Argument], Field(max_length=256)] = []
     """Further settings: of verl as Hydra overrides such as trainer.balance_batch=false, of OpenRLHF as options such as
-    --ds.zpg=8, of ROLL as actor_infer.strategy_args.strategy_name=sglang. They come last, so that they replace those of
-    this spec."""
+    --ds.zpg=8, of ROLL as actor_infer.strategy_args.strategy_name=sglang. They come last, so that they replace
+    this spec's settings."""
     command: Annotated[list[Argument], Field(max_length=256)] | None = None
     """The program and its arguments, such as python3 -m verl.trainer.main_ppo …. It runs without a shell. Lines in
     verl's format `step:N - key:value - …` in its output become the job's progress and metrics."""

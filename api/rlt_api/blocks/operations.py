@@ -27,7 +27,7 @@ class Preflight(ApiModel):
     one step of the training with a checkpoint and, for other frameworks than builtin, a line that the engine generates
     before it. none: no check. Default: basic with only, else none."""
     command: Annotated[list[Argument], Field(min_length=1, max_length=256)] | None = None
-    """The program of the stage training of level full, only for framework command: a short run of the training that
+    """The program of level full's stage training, only for framework command: a short run of the training that
     exits with 0 if it succeeds. It runs without a shell and writes to the folder in the variable
     RLT_PREFLIGHT_DIRECTORY, which is removed afterwards. Default: one step of framework.command, if it is verl or
     OpenRLHF."""
@@ -90,7 +90,7 @@ class Wandb(ApiModel):
     project: Name | None = None
     """The project (WANDB_PROJECT). Default: the job's namespace."""
     entity: Name | None = None
-    """The team (WANDB_ENTITY). Default: that of the API key."""
+    """The team (WANDB_ENTITY). Default: the API key's team."""
     base_url: Url | None = None
     """URL of a self-hosted server (WANDB_BASE_URL)."""
     proxy: Url | None = None

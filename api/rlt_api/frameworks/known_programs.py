@@ -161,5 +161,5 @@ def _parse_flags(words: Sequence[tuple[int, str]]) -> Iterator[Argument]:
 
 
 def build_option_key(option: str) -> str:
-    """Build the key of an option of OpenRLHF: dots and dashes count as underscores."""
+    """Build the key of an OpenRLHF option: dots and dashes count as underscores."""
     return option.replace(".", "_").replace("-", "_")

@@ -36,7 +36,7 @@ NO_ADAPTERS_ON_IT = (
     f"vLLM takes {NOT_ADAPTED} for two layers, and rejects an adapter on it (vllm/model_executor/models/glm4.py, vLLM "
     "0.32); model.lora.targetModules without it, such as q_proj and o_proj, works"
 )
-"""Why vLLM does not apply an adapter to NOT_ADAPTED of the models of SPLIT_IN_VLLM."""
+"""Why vLLM does not apply an adapter to NOT_ADAPTED of SPLIT_IN_VLLM models."""
 SPLIT_IN_VLLM = ("glm", "glm4")
 LIGER_FAMILIES = (
     *("exaone4", "gemma", "gemma2", "gemma3_text", "glm4", "granite", "llama", "ministral"),
@@ -75,7 +75,7 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     if spec.framework.type != "builtin" or model is None or model.path is None or "auto_map" in config:
         return
     family = load_families().get(name, {})
-    of = f"of models of type {name}"
+    of = f"of {name} models"
     if reason := family.get("padded"):
         yield Finding(
             "spec.model.path",
@@ -118,7 +118,7 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     decoder = str(text.get("model_type", name))
     experts = int(next((text[each] for each in NUMBER_OF_EXPERTS if each in text), EXPERT_PARALLEL.get(decoder, 0)))
     if size > 1 and decoder not in EXPERT_PARALLEL:
-        message = f"the experts {of} are not split, only those of {', '.join(EXPERT_PARALLEL)}"
+        message = f"the experts {of} are not split, only the experts of {', '.join(EXPERT_PARALLEL)}"
         yield Finding(field, str(size), message, "remove it", "model-family", edits=remove(field))
     elif experts % size:
         message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)

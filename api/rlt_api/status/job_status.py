@@ -131,7 +131,7 @@ class RuntimeOrigin(ApiModel):
     generation: Generation
     """Generation of the RLRuntime at that time."""
     accelerators: Annotated[list[Word], CutTo(64)] = []
-    """Resources of the accelerators of its node pools, such as nvidia.com/gpu."""
+    """Resources of the accelerators in its node pools, such as nvidia.com/gpu."""
 
 
 class RuntimeSnapshot(ApiModel):
