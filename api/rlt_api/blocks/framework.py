@@ -95,7 +95,7 @@ class Framework(ApiModel):
     """Working directory of the command. Default: Ray's. With type roll: the folder with ROLL's sources, which contains
     examples/start_rlvr_pipeline.py, in the image. Default: /workspace/ROLL."""
     total_steps: Positive | None = None
-    """Total number of steps of the command, if it does not print them as verl does."""
+    """The command's total number of steps, if it does not print them as verl does."""
     runtime_env: RuntimeEnv | None = None
     """Files and packages for the command that the image does not contain. Environment variables are in cluster.env."""
     prepare: Annotated[list[PrepareStep], Field(max_length=16), KeyedBy("name")] = []

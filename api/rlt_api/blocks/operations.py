@@ -33,7 +33,7 @@ class Preflight(ApiModel):
     OpenRLHF."""
     min_bus_bandwidth: Annotated[float, Field(gt=0, le=100000)] | None = None
     """Minimum bus bandwidth of an all-reduce over all workers, in GB/s as in nccl-tests. Below it, the preflight fails
-    and names the slow pods. Default: no minimum; over RDMA, a warning below half of the rate of the ports."""
+    and names the slow pods. Default: no minimum; over RDMA, a warning below half of the ports' rate."""
     only: bool = False
     """Whether the job ends after the checks, without the program. `rlt preflight` sets it."""
 

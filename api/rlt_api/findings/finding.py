@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from rlt_api.findings.masking import mask_text
 
 MAX_LENGTH = 100
-"""Maximum number of characters of a value or key that a finding repeats."""
+"""Maximum number of characters in a value or key that a finding repeats."""
 
 
 Edit = Mapping[str, JsonValue]

@@ -1,4 +1,4 @@
-"""The model in Hugging Face format: at the end of another framework's job, and of one checkpoint of any job."""
+"""The model in Hugging Face format: at the end of another framework's job, and from one checkpoint of any job."""
 
 from __future__ import annotations
 

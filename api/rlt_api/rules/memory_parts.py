@@ -87,7 +87,7 @@ def list_states(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[State
 
 def _list_moments(spec: RLTrainingJobSpec, model: Model, size: Size) -> Part:
     """AdamW has two moments of each parameter, in float32, or of one byte and a share of a float32 scale. Muon has one
-    of the matrices of the layers, of all if the shape is unknown."""
+    of the layers' matrices, of all if the shape is unknown."""
     if spec.training.optimizer == "adamw":
         return Part("AdamW's float32 moments", 8 * size.parameters / _shards(spec))
     if spec.training.optimizer == "adamw_8bit":

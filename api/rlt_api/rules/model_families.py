@@ -42,7 +42,7 @@ LIGER_FAMILIES = (
     *("exaone4", "gemma", "gemma2", "gemma3_text", "glm4", "granite", "llama", "ministral"),
     *("mistral", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"),
 )
-"""model_type of the dense decoders of text with model.useLiger (MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8)."""
+"""model_type of the dense text decoders with model.useLiger (MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8)."""
 ROUTER_BIAS = (
     *("axk1", "deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
     *("mimo_v2_flash", "solar_open"),
@@ -58,7 +58,7 @@ EXPERT_PARALLEL: Mapping[str, int] = {
 }
 """model_type of the decoders whose experts expertParallelSize splits -> transformers' default number of experts."""
 NUMBER_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""The names of the number of experts of a layer in config.json. A family has one of them."""
+"""The names in config.json for the number of experts in a layer. A family has one of them."""
 
 
 @cache

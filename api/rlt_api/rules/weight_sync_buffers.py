@@ -14,7 +14,7 @@ from __future__ import annotations
 from rlt_api.rules.model_shape import Shape
 
 BUCKET_BYTES = 256 * 2**20
-"""Maximum size of a bucket of several weights: BUCKET_BYTES of rlt_trainer/rollout/buckets.py."""
+"""Maximum size of a bucket with several weights: BUCKET_BYTES of rlt_trainer/rollout/buckets.py."""
 
 
 def weight_sync_bytes(

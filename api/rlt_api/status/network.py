@@ -70,7 +70,7 @@ class NetworkStatus(ApiModel):
     candidates: Count
     """Number of nodes that can run a worker: ready, schedulable, tolerated, healthy, with enough accelerators."""
     accelerators_per_node: Count = 0
-    """Minimum number of accelerators of a candidate node."""
+    """Minimum number of accelerators in a candidate node."""
     rejection: NetworkRejection | None = None
     """The reason why the job cannot start."""
     evidence: Annotated[list[Sentence], CutTo(64)] = []
