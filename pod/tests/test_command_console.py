@@ -116,7 +116,7 @@ def test_the_progress_bar_counts_only_without_step_lines() -> None:
     assert report_after(bar.format(0), "step:1 - a:1", bar.format(2))["step"] == 1
 
 
-def test_metrics_of_one_step_are_merged_and_those_of_the_next_step_replace_them() -> None:
+def test_metrics_of_one_step_are_merged_and_the_next_steps_replace_them() -> None:
     first = ("step:1 - critic/rewards/mean:0.5", "step:1 - actor/kl_loss:0.1")
     assert report_after(*first)["metrics"] == {"reward": 0.5, "kl": 0.1}
     assert report_after(*first, "step:2 - actor/kl_loss:0.2")["metrics"] == {"kl": 0.2}
@@ -164,7 +164,7 @@ def test_a_command_without_steps_has_no_report() -> None:
     assert build_report(finish(update(START, "hello step: 4", 1.0), 2.0)) is None
 
 
-def test_every_metric_of_the_report_is_a_field_of_the_api() -> None:
+def test_every_metric_in_the_report_is_a_field_of_the_api() -> None:
     assert ProgressMetrics.model_validate(dict.fromkeys(METRICS, 1.0))
 
 
