@@ -1,4 +1,4 @@
-"""Log-probabilities in chunks, and their gradients, equal those of the full logits."""
+"""Log-probabilities in chunks, and their gradients, equal the full logits'."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_step_on_packed_sequences_is_the_same(vision_model: str, one_rank: Non
 
 
 def update(files: str, tokens: int | None, rank: int, ranks: int) -> float:
-    """Return the norm of the gradient of one step."""
+    """Return the gradient norm of one step."""
     torch.set_num_threads(1)
     join(rank, ranks)
     actor = build_actor(files, init_device_mesh("cpu", (ranks,)), tokens=tokens)

@@ -34,7 +34,7 @@ def build_rollout_lines(
     """Build a line for each response. A failed reward, and the advantage then, is NaN.
 
     `advantages`: TrainingBatch.advantages. `segments` come from split_segments. "tokens" counts the tokens of all
-    sequences of the response, with those of an environment. "finish_reason" is that of the latest turn. "images" refers
+    the response's sequences, with an environment's tokens. "finish_reason" is the latest turn's. "images" refers
     to the images of the prompt: data.images.name_images.
     """
     return [
