@@ -402,7 +402,7 @@ def test_a_chat_template_that_is_not_valid_is_reported_with_its_line(tmp_path: P
     assert rlt(str(job)).exit_code == 0
 
 
-def test_the_chat_template_in_the_arguments_of_verl_and_of_a_local_model_is_tested(tmp_path: Path) -> None:
+def test_the_chat_template_in_verls_arguments_and_a_local_model_is_tested(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("Hello")
     job = yaml.safe_load(JOB)
     job["spec"]["model"] = {"path": str(tmp_path)}

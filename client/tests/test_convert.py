@@ -68,7 +68,7 @@ def test_a_manifest_has_no_settings_for_the_builtin_trainer() -> None:
 
 
 @pytest.mark.parametrize("source", ["python3 train.py a=1", "actor_rollout_ref: {a: 1}", "kind: RayJob"])
-def test_only_commands_of_verl_become_jobs_of_verl(source: str) -> None:
+def test_only_verl_commands_become_verl_jobs(source: str) -> None:
     with pytest.raises(ConvertError, match="use --to command"):
         convert(source, "source", "verl")
 
