@@ -30,7 +30,7 @@ COPY examples examples
 RUN /pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels \
       . ./operator \
  && /pip/bin/pip --python /opt/rlt/bin/python install --no-cache-dir --no-compile --no-deps --no-index wheels/*.whl
-# Compile all bytecode except that of the Kubernetes client's thousands of generated modules, which are mostly unused.
+# Compile all bytecode except the Kubernetes client's thousands of generated modules, which are mostly unused.
 RUN /opt/rlt/bin/python -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/' /opt/rlt/lib
 
 FROM ${BASE}
