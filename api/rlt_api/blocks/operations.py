@@ -138,7 +138,7 @@ class Security(ApiModel):
     fs_group: UserId = 1000
     """Group ID that owns mounted volumes."""
     supplemental_groups: Annotated[list[UserId], Field(max_length=16)] = []
-    """Additional group IDs, such as those of /dev/kfd and /dev/dri (video, render)."""
+    """Additional group IDs, such as the groups of /dev/kfd and /dev/dri (video, render)."""
     ptrace: bool = False
     """Whether containers have SYS_PTRACE, for py-spy and for ROCm's IPC between processes. It lets processes of a pod
     read the memory of each other. Kubernetes gives it to root only: without privileged, it has no effect."""

@@ -86,8 +86,8 @@ class MultiTurn(ApiModel):
     bounds all turns and answers of a conversation together."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """Timeout for one answer of the environment or a tool, and for the time of an agent between two requests, in
-    seconds. A timeout of an environment, an agent or an MCP server counts as a failed reward. The policy receives that
-    of another tool as the answer."""
+    seconds. A timeout of an environment, an agent or an MCP server counts as a failed reward. The policy receives a
+    timeout of another tool as the answer."""
 
 
 class Staleness(ApiModel):

@@ -134,7 +134,7 @@ def _split_script(script: str) -> list[str]:
 
 
 def parse_overrides(overrides: Sequence[str]) -> tuple[Argument, ...]:
-    """Parse overrides of Hydra; the index is that of the override. Other texts are left out."""
+    """Parse overrides of Hydra; the index is the override's. Other texts are left out."""
     return _parse_hydra(enumerate(overrides)).arguments
 
 

@@ -76,7 +76,7 @@ class NetworkStatus(ApiModel):
     evidence: Annotated[list[Sentence], CutTo(64)] = []
     """Detected facts, with the number of nodes for each."""
     env: Annotated[list[NetworkVariable], CutTo(160)] = []
-    """Variables of all pods for network and accelerators, including those of the user."""
+    """Variables of all pods for network and accelerators, including the user's."""
     overridden_by_user: Annotated[list[Word], CutTo(256)] = []
     """Variables of the profile that the user overrides."""
     attach: NetworkAttachment

@@ -30,7 +30,7 @@ def split_experts(experts: nn.Module, mesh: DeviceMesh) -> None:
     """Split stacked experts on the meta device over `mesh`, which has one dimension, in place.
 
     The number of experts must be divisible by the size of the mesh. Rank r has the r-th part of them. The forward is
-    that of transformers, on the tokens of this rank's experts.
+    transformers' forward, on the tokens of this rank's experts.
     """
     per_rank = int(experts.num_experts) // mesh.size()  # type: ignore[arg-type]
     outline = copy(experts)

@@ -133,7 +133,7 @@ def sum_weights(weights: Iterable[tuple[str, Tensor]]) -> Sums:
 
 
 def add_up_sums(several: Iterable[Sums]) -> Sums:
-    """Add up the sums over parts of the weights, such as those of one device."""
+    """Add up the sums over parts of the weights, such as one device's."""
     total = Sums()
     for sums in several:
         for part, value in sums.parts.items():

@@ -67,7 +67,7 @@ def split_segments(
 ) -> list[list[Line]]:
     """Split each response into segments of the policy's tokens ("learned": true) and of the environment's.
 
-    has_prompts: the prompts of the sequences are segments, too, because they are not those of the data.
+    has_prompts: the prompts of the sequences are segments, too, because they are not from the data.
     """
     by_trajectory: list[list[Line]] = [[] for _ in range(trajectories.count)]
     for row, number in enumerate(trajectories.numbers.tolist()):
