@@ -1,4 +1,4 @@
-"""Defaults that depend on the accelerators of a job: below those of the runtime, kept in the resolved spec."""
+"""Defaults that depend on a job's accelerators: below the runtime's, kept in the resolved spec."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_kept_spec_of_an_earlier_version_does_not_change() -> None:
 
 
 def test_a_job_that_trains_on_pairs_gets_no_defaults_for_its_engines() -> None:
-    """Neither those of GPUs nor those of a runtime, which the job could not remove."""
+    """Neither the defaults of GPUs nor of a runtime, which the job could not remove."""
     data = {"files": ["/mnt/rlt/pairs.jsonl"]}
     job = make_job(GPU, data=data, algorithm={"dpo": {}})
     defaults = {

@@ -205,7 +205,7 @@ def test_more_metrics_of_a_step_do_not_start_again() -> None:
     assert [each.rule for each in list_broken(history, DEFAULTS)] == ["klRunaway"]
 
 
-def test_limits_are_those_of_the_spec() -> None:
+def test_limits_are_read_from_the_spec() -> None:
     rules = MetricRules.model_validate(
         {"entropyCollapse": {"threshold": 0.5, "steps": 2}, "klRunaway": {"action": "none"}}
     )

@@ -138,7 +138,7 @@ def test_seconds_per_step_is_the_mean_of_the_latest_steps(lines: list[str], seco
     assert report_after(*lines)["secondsPerStep"] == seconds
 
 
-def test_the_longest_step_is_that_of_the_whole_program() -> None:
+def test_the_longest_step_is_of_the_whole_program() -> None:
     lines = ["step:1 - timing_s/step:9.5", *(f"step:{step} - timing_s/step:2" for step in range(2, 30))]
     assert report_after(*lines)["longestStepSeconds"] == 9.5
 
@@ -176,7 +176,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-def test_metrics_equal_those_of_the_trainer() -> None:
+def test_metrics_equal_the_trainers() -> None:
     """Every metric that the trainer names, one of a phase, one without a name, and a value that is not finite."""
     keys = [gauge.verl for gauge in GAUGES if not gauge.verl.endswith("/*")]
     metrics = {key: float(number) for number, key in enumerate([*keys, "timing_s/gen", 'val/"x"'], start=2)}

@@ -88,7 +88,7 @@ def test_paths_of_other_trees_are_not_checked() -> None:
     assert not (ROOT / "runs").exists()
 
 
-def test_anchors_are_those_of_github() -> None:
+def test_anchors_equal_githubs() -> None:
     assert slugify("What has not run on a GPU") == "what-has-not-run-on-a-gpu"
     assert slugify("`rlt get`, and [more](page.md)") == "rlt-get-and-more"
 

@@ -1,4 +1,4 @@
-"""Log-probabilities and values of each model family equal those of transformers, or the family is rejected."""
+"""Log-probabilities and values of each model family equal transformers', or the family is rejected."""
 
 from __future__ import annotations
 

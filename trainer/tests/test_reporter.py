@@ -114,7 +114,7 @@ def test_a_run_without_spans_is_rejected(tmp_path: Path) -> None:
         chrome_trace.main([str(tmp_path)])
 
 
-def test_the_longest_step_is_that_of_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_longest_step_is_of_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
     for step in range(1, 21):

@@ -256,7 +256,7 @@ def test_a_repeated_step_has_the_spans_of_its_last_time(server: ProgressServer, 
     assert get_error(server, "/spans") == (400, "step is missing\n")
 
 
-def test_logs_are_those_of_all_attempts_and_no_other_files(server: ProgressServer, tmp_path: Path) -> None:
+def test_logs_are_served_of_all_attempts_and_no_other_files(server: ProgressServer, tmp_path: Path) -> None:
     assert get(server, "/logs")[1] == ""
     for number in (1, 2):
         folder = tmp_path / "attempts" / str(number)

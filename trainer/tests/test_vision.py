@@ -69,7 +69,7 @@ def build_actor(files: str, mesh: DeviceMesh, *, tokens: int | None = None, **mo
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_log_probabilities_are_those_of_transformers(vision_model: str, mesh: DeviceMesh, packed: bool) -> None:
+def test_log_probabilities_equal_transformers(vision_model: str, mesh: DeviceMesh, packed: bool) -> None:
     """A sampled image token stands for no image, and has the embedding of the token."""
     responses = [[*RESPONSES[0], IMAGE], *RESPONSES[1:]]
     sequences = Sequences.pad(PROMPTS, responses, pad_token_id=0, images=IMAGES)

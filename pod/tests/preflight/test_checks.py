@@ -379,7 +379,7 @@ def test_a_message_names_few_pods_and_the_check_lists_all() -> None:
     assert len(check.pods) == 9
 
 
-def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
+def test_bus_bandwidth_is_computed_as_in_nccl_tests() -> None:
     """doc/PERFORMANCE.md: for an all-reduce, algbw times 2 (n - 1) / n."""
     assert compute_bus_bandwidth(8 * 10**9, 1.0, ranks=8) == pytest.approx(8e9 * 7 / 4)
     assert compute_bus_bandwidth(10**9, 0.5, ranks=2) == pytest.approx(2e9)
