@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the storages of the results of operations, and of given tensors, while they are alive.
+    """Counts the storages of operations' results, and of given tensors, while they are alive.
 
     FSDP2 frees gathered weights by resizing their storage to 0: the size of each storage is read at each operation.
     """

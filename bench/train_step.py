@@ -1,4 +1,4 @@
-"""Measure tokens per second, MFU and memory of one optimizer step of the policy: forward, PPO loss, backward, AdamW.
+"""Measure tokens per second, MFU and memory of one policy optimizer step: forward, PPO loss, backward, AdamW.
 
 Uses random weights, packed sequences and FSDP2, on one device or with torchrun on several. Needs only torch and
 transformers. `python bench/train_step.py` measures the shape of Qwen3-0.6B on 16,384 tokens. Such a step is 60 TFLOP:
@@ -90,7 +90,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--config", choices=CONFIGS, default="qwen3-0.6b")
     parser.add_argument("--tokens", type=int, help="tokens per step and device")
     parser.add_argument("--sequence", type=int, help="tokens per sequence, a quarter of them in the prompt")
-    parser.add_argument("--layers", type=int, help="number of layers. Default: that of the config")
+    parser.add_argument("--layers", type=int, help="number of layers. Default: the config's")
     parser.add_argument(
         "--micro-batches",
         type=int,

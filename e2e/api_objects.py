@@ -1,4 +1,4 @@
-"""Read and write objects of the API server in this process: each start of kubectl takes a tenth of a second of CPU."""
+"""Read and write objects of the API server in this process: each start of kubectl takes a tenth of a CPU second."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def delete_object(cluster: Cluster, namespace: str, kind: str, name: str, **opti
 
 
 def build_path(namespace: str, kind: str, name: str = "") -> str:
-    """Build the path of an object, or of all objects of its kind. An empty namespace stands for all namespaces."""
+    """Build the path of an object, or of all objects with its kind. An empty namespace stands for all namespaces."""
     key = kind.lower()
     api, plural = CLUSTER_SCOPED.get(key) or NAMESPACED[key]
     place = f"namespaces/{namespace}" if namespace and key in NAMESPACED else ""

@@ -1,6 +1,6 @@
 """Build an image from images/ into an archive in out/images: `python e2e/build_image.py operator|trainer-cpu`.
 
-Both are based on the Debian image of the embedded cluster: they need no image registry, only those of PyPI and Debian.
+Both are based on the Debian image of the embedded cluster: they need no image registry, only PyPI's and Debian's.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def ensure_environment() -> None:
 
 
 def fingerprint(files: list[Path]) -> str:
-    """Return one hash of the contents of all files."""
+    """Return one hash of all files' contents."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

@@ -53,7 +53,7 @@ def start_forked(
 ) -> BaseProcess:
     """Start a program, which reads `command` from sys.argv. Its output and errors are appended to files.
 
-    `folder` is its working directory. Default: that of this process.
+    `folder` is its working directory. Default: this process's.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTS)

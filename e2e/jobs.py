@@ -84,7 +84,7 @@ def is_true(job: Job, kind: str) -> bool:
 
 
 def read_metrics(cluster: Cluster, namespace: str, job: Job) -> list[dict[str, Any]]:
-    """Read the lines of metrics.jsonl of the run, with a pod of the job's image that mounts the volume."""
+    """Read the lines of the run's metrics.jsonl, with a pod of the job's image that mounts the volume."""
     metrics = job["status"]["checkpoint"]["path"] + "/../metrics.jsonl"
     text = run_on_volume(cluster, namespace, ["cat", metrics], get_image(job), get_mount_path(job))
     return [json.loads(line) for line in text.splitlines()]
@@ -96,7 +96,7 @@ def get_mount_path(job: Job) -> str:
 
 
 def get_image(job: Job) -> str:
-    """Return the image of the job's pods: that of the spec, else of its runtime."""
+    """Return the image of the job's pods: the spec's, else its runtime's."""
     image = job["spec"].get("cluster", {}).get("image")
     return str(image or job["status"]["resolvedSpec"]["cluster"]["image"])
 

@@ -29,7 +29,7 @@ MARGIN = 0.008
 """At the left and the right, as a share of the width."""
 COLUMN = (1 - 2 * MARGIN + 0.004) / COLUMNS
 CELL = (0.62, 0.32)
-"""Width and height of a cell of the grid, in inches."""
+"""Width and height of a grid cell, in inches."""
 COLORS = ("#5794f2", "#73bf69", "#f2cc0c", "#ff780a", "#f2495c", "#b877d9", "#ca95e5", "#ffb357", "#8ab8ff", "#96d98d")
 """Of Grafana's classic palette."""
 SHORT = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
@@ -131,7 +131,7 @@ def _select_rows(panels: Sequence[Json], rows: Sequence[str]) -> list[dict[str, 
 
 
 def _locate(figure: Figure, place: Json) -> tuple[float, float]:
-    """The left and the top of a place of the grid, as shares of the figure."""
+    """The left and the top of a place in the grid, as shares of the figure."""
     return MARGIN + place["x"] * COLUMN, 1 - (place["y"] * CELL[1] + 0.45) / figure.get_figheight()
 
 

@@ -1,7 +1,7 @@
 """Run the parts of a test suite side by side; the first failure stops the others, unless the suite continues.
 
 A part is a function that runs commands. Each part writes its output to its own log. This module shows one progress
-line for all parts, prints the end of the log of a part that fails, and ends every process that a part started.
+line for all parts, prints the end of a failed part's log, and ends every process that a part started.
 """
 
 from __future__ import annotations

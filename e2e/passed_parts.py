@@ -21,7 +21,7 @@ class Passed:
 
 
 def hash_files(root: Path, *, without: tuple[str, ...] = ()) -> str:
-    """Return git's hash of all files below `root` that git does not ignore, committed or not, but those of `without`.
+    """Return git's hash of all files below `root` that git does not ignore, committed or not, except for `without`.
 
     Raises ValueError with git's message outside of a git repository.
     """

@@ -119,7 +119,7 @@ def obtain_slurm() -> Path:
 
 
 def find_program(name: str) -> str:
-    """Return the path of a program of Slurm."""
+    """Return the path of a Slurm program."""
     root = obtain_slurm()
     return str(next(path for path in (root / "usr/bin" / name, root / "usr/sbin" / name) if path.exists()))
 

@@ -1,7 +1,7 @@
 """A pytest plugin that writes what each test takes: `pytest -p timings --timings=FILE`.
 
-Each line of the file is a JSON object: test, seconds (wall-clock) and cpu (CPU seconds). The CPU time is that of the
-pytest process with all its descendants and, for tests marked `cluster`, of the pods of the cluster's nodes. Without
+Each line of the file is a JSON object: test, seconds (wall-clock) and cpu (CPU seconds). The CPU time counts the
+pytest process with all its descendants and, for tests marked `cluster`, the pods on the cluster's nodes. Without
 root it lacks descendants that still run.
 """
 
@@ -38,7 +38,7 @@ class Timings:
         self.file = Path(config.getoption(OPTION))
         self.group = f"/rlt-tests-{os.getpid()}"
         self.nodes: list[str] = []
-        """Control groups of the nodes of this worker's cluster; the fixture `cluster` sets them."""
+        """Control groups of the nodes in this worker's cluster; the fixture `cluster` sets them."""
         self.seconds: dict[str, float] = {}
         try:
             cgroups.enter(self.group)

@@ -1,4 +1,4 @@
-# The image of the operator and of the page of the cluster (rlt_ui): Python and pinned packages. No torch, no compiler, no
+# The image of the operator and the cluster's page (rlt_ui): Python and pinned packages. No torch, no compiler, no
 # pip.
 #
 #   docker build -f images/operator.Dockerfile -t rlt-operator:0.1.0 .
@@ -30,7 +30,7 @@ COPY examples examples
 RUN /pip/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels \
       . ./operator \
  && /pip/bin/pip --python /opt/rlt/bin/python install --no-cache-dir --no-compile --no-deps --no-index wheels/*.whl
-# Compile all bytecode except that of the Kubernetes client's thousands of generated modules, which are mostly unused.
+# Compile all bytecode except the Kubernetes client's thousands of generated modules, which are mostly unused.
 RUN /opt/rlt/bin/python -m compileall -q -x '/kubernetes/(aio/)?client/(api|models)/' /opt/rlt/lib
 
 FROM ${BASE}

@@ -12,7 +12,7 @@ from environment import ROOT, VENV, fingerprint
 def install(name: str, *options: str, on_top: bool = False) -> Path:
     """Install requirements/NAME.txt, once for each state of the file, and return the Python of its environment.
 
-    `options` are those of `uv pip install`. `on_top`: the environment also has the packages of the project's.
+    `options` are `uv pip install`'s. `on_top`: the environment also has the packages of the project's.
     """
     requirements = ROOT / f"requirements/{name}.txt"
     folder = cache_folder() / f"{name}-{fingerprint([requirements])[:12]}"

@@ -2,7 +2,7 @@
 
 It is generated from values.yaml: types from the values, descriptions from the comments above them.
 
-A comment line `# @schema {…}` adds JSON-schema keywords to those of the value. An object without such a line accepts
+A comment line `# @schema {…}` adds JSON-schema keywords to the value's. An object without such a line accepts
 only its own keys; a key with a non-empty value is required.
 """
 

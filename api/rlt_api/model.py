@@ -225,7 +225,7 @@ Names = Annotated[list[Word], CutTo(32, counted=True)]
 """Names of pods, nodes or other objects in a status."""
 
 FewNames = Annotated[list[Word], CutTo(8, counted=True)]
-"""Names in each of many objects of a status."""
+"""Names in each of many objects in a status."""
 
 Sentence = Annotated[str, CutTo(1024)]
 """A text for people in a list of a status, or a path in the pods."""

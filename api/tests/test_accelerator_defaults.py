@@ -1,4 +1,4 @@
-"""Defaults that depend on the accelerators of a job: below those of the runtime, kept in the resolved spec."""
+"""Defaults that depend on a job's accelerators: below the runtime's, kept in the resolved spec."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def resolve(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> dict[
 
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-3g.40gb", "amd.com/gpu"])
-def test_gpus_have_defaults_of_their_own(resource: str) -> None:
+def test_gpus_have_separate_defaults(resource: str) -> None:
     on_cpu, on_gpu = resolve(make_job(None)), resolve(make_job({**GPU, "resourceName": resource}))
     for (block, field), expected in CHOICES.items():
         assert (on_cpu[block][field], on_gpu[block][field]) == expected, f"{block}.{field}"
@@ -130,7 +130,7 @@ def test_a_group_without_a_supported_gpu_has_the_defaults_of_cpus(
     assert all(resolved[block][field] == on_cpu for (block, field), (on_cpu, _) in CHOICES.items())
 
 
-def test_values_of_the_job_and_of_its_runtime_override_them() -> None:
+def test_the_jobs_and_its_runtimes_values_override_them() -> None:
     runtime = {
         "nodePools": [{"name": "h100", "accelerator": GPU, "resources": {"cpu": "8", "memory": "256Gi"}}],
         "defaults": {"model": {"useRemovePadding": False}, "rollout": {"enforceEager": True}},
@@ -177,7 +177,7 @@ def test_a_kept_spec_of_an_earlier_version_does_not_change() -> None:
 
 
 def test_a_job_that_trains_on_pairs_gets_no_defaults_for_its_engines() -> None:
-    """Neither those of GPUs nor those of a runtime, which the job could not remove."""
+    """Neither the defaults of GPUs nor of a runtime, which the job could not remove."""
     data = {"files": ["/mnt/rlt/pairs.jsonl"]}
     job = make_job(GPU, data=data, algorithm={"dpo": {}})
     defaults = {

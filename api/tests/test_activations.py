@@ -47,7 +47,7 @@ def test_the_name_selects_the_known_model(path: str, known: str | None) -> None:
     assert model_shape(Model(path=path)) == (KNOWN[known] if known else None)
 
 
-def test_bytes_of_a_token_in_a_layer_of_qwen3() -> None:
+def test_bytes_of_a_token_in_a_qwen3_layer() -> None:
     """16 x 1024 (hidden) + 8 x 3072 (feed-forward) + 10 x 2048 (queries) + 10 x 1024 (keys and values), in bfloat16."""
     assert layer_bytes(QWEN3, 2, packed=False) == 16 * 1024 + 8 * 3072 + 10 * 2048 + 10 * 1024
     assert layer_bytes(QWEN3, 2, packed=True) - layer_bytes(QWEN3, 2, packed=False) == 2 * 2048

@@ -245,7 +245,7 @@ ONE_STEP_OFF = ["python3", "/w/recipe/one_step_off_policy/main_ppo.py", "foo.bar
         ((2, 4, 2, 4), None),
     ],
 )
-def test_engines_of_verl_experimental_have_devices_of_their_own(
+def test_verl_experimental_engines_have_separate_devices(
     program: list[str], nodes: tuple[int, ...], expected: str | None
 ) -> None:
     keys = ("trainer.nnodes", "trainer.n_gpus_per_node", "rollout.nnodes", "rollout.n_gpus_per_node")
@@ -309,7 +309,7 @@ def test_rolls_driver_does_not_run_on_the_head(command: list[str], expected: str
     assert [each[: len(expected or "")] for each in found] == ([expected] if expected else [])
 
 
-def test_nodes_of_roll_have_the_same_number_of_devices() -> None:
+def test_roll_nodes_have_the_same_number_of_devices() -> None:
     workers = [{**gpus(count)["cluster"]["workers"][0], "name": f"of-{count}"} for count in (8, 4)]
     spec = RLTrainingJobSpec.model_validate(job([*LAUNCHER, *ROLL[:2]], cluster={"workers": workers}))
     (warning,) = [each for each in find_warnings(spec) if "ROLL" in each]

@@ -109,7 +109,7 @@ def test_offload_makes_room_for_the_engine() -> None:
     assert find({**job, "training.fsdp": OFFLOAD}) == ()
 
 
-def test_muon_has_one_moment_of_the_matrices_of_the_layers() -> None:
+def test_muon_has_one_moment_of_the_layers_matrices() -> None:
     """At least 6.65 B parameters, of which 6.53 B are in the layers: 8 * 6.65 - 4 * 6.53 = 27.1 GB."""
     job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, **gpus(1)}
     (adamw,), (muon,) = find(job), find({**job, "training.optimizer": "muon"})

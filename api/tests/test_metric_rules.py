@@ -205,7 +205,7 @@ def test_more_metrics_of_a_step_do_not_start_again() -> None:
     assert [each.rule for each in list_broken(history, DEFAULTS)] == ["klRunaway"]
 
 
-def test_limits_are_those_of_the_spec() -> None:
+def test_limits_are_read_from_the_spec() -> None:
     rules = MetricRules.model_validate(
         {"entropyCollapse": {"threshold": 0.5, "steps": 2}, "klRunaway": {"action": "none"}}
     )
@@ -224,7 +224,7 @@ def test_each_field_of_each_rule_counts(rule: str) -> None:
     assert list_rules_with_action(changed, "pause") == [rule]
 
 
-def test_the_defaults_of_the_api_are_those_of_the_program() -> None:
+def test_the_api_has_the_programs_defaults() -> None:
     assert build_limits(MetricRules()) == DEFAULTS
     assert set(VALUES) == set(DEFAULTS)
 
@@ -232,7 +232,7 @@ def test_the_defaults_of_the_api_are_those_of_the_program() -> None:
 def read_run(file: Path) -> list[Metrics]:
     """The metrics of each step, from columns: name -> values of all steps, null where a step has none.
 
-    The files are the metrics.jsonl of runs of trainer/tests/test_learning.py and of examples/01-arithmetic-grpo.yaml
+    The files are the metrics.jsonl from runs of trainer/tests/test_learning.py and examples/01-arithmetic-grpo.yaml
     with one train worker and the engine transformers, without the metrics that no rule reads.
     """
     columns = json.loads(file.read_text())

@@ -142,7 +142,7 @@ def test_overrides_that_contradict_the_pods_or_each_other_are_rejected(overrides
         (f"{TRAIN}.training_args.warmup_step=5", f"did you mean {TRAIN}.training_args.warmup_steps?"),
     ],
 )
-def test_unknown_overrides_and_those_of_a_field_have_warnings(override: str, warning: str | None) -> None:
+def test_unknown_overrides_and_overrides_of_a_field_have_warnings(override: str, warning: str | None) -> None:
     found = [text for text in warn_framework(resolve({"framework.overrides": [override]})) if "[0]" in text]
     assert len(found) == (warning is not None)
     assert warning is None or warning in found[0]

@@ -41,7 +41,7 @@ def manifest(spec: Any) -> dict[str, Any]:
         ({REQUIRE_RUNTIME_LABEL: ""}, RuntimePolicy(), RuntimePolicy(required=True)),
     ],
 )
-def test_labels_of_a_namespace_override_the_policy_of_the_cluster(
+def test_a_namespaces_labels_override_the_clusters_policy(
     labels: dict[str, str], cluster: RuntimePolicy, expected: RuntimePolicy
 ) -> None:
     assert parse_runtime_policy(labels, cluster) == expected

@@ -24,7 +24,7 @@ CONFIGS = sorted(VERSION_1.glob("[!s]*.json"))
 
 
 def blocks(model: type[ApiModel], path: str = "", version: int = 1) -> Iterator[tuple[str, int]]:
-    """Path and version of every field of the model and its blocks, which have at least `version`."""
+    """Path and version of every field in the model and its blocks, which have at least `version`."""
     for name, field in model.model_fields.items():
         here = f"{path}.{field.alias or name}"
         since = next((each.version for each in field.metadata if isinstance(each, Since)), version)
@@ -93,7 +93,7 @@ def later(**changes: Any) -> LaterConfig:
     ("changes", "version"),
     [({}, None), ({"color": "red"}, 2), ({"rollout": {"burst": 2}}, 3), ({"rollout": {"burst": 1}}, None)],
 )
-def test_the_version_is_that_of_the_newest_field_in_use(changes: dict[str, Any], version: int | None) -> None:
+def test_the_newest_field_in_use_decides_the_version(changes: dict[str, Any], version: int | None) -> None:
     written = json.loads(dump_config(later(**changes)))
     assert written.get("version") == version
     assert ("color" in written, "burst" in written["rollout"]) == ("color" in changes, version == 3)

@@ -226,7 +226,7 @@ def test_group_without_a_pool_gets_the_first_pool_with_its_accelerator() -> None
     assert pool_of({}) == pool_of({"accelerator": amd}) == pool_of({"accelerator": gpu, "pool": "cpus"}) == "cpus"
 
 
-def test_empty_env_of_a_job_keeps_the_env_of_the_runtime() -> None:
+def test_a_jobs_empty_env_keeps_the_runtimes_env() -> None:
     runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}]}}}
     job = merged(BUILTIN, {"runtimeRef.name": "r", "cluster.env": []})
     spec = validate_job("sum", job, runtime).spec
@@ -234,7 +234,7 @@ def test_empty_env_of_a_job_keeps_the_env_of_the_runtime() -> None:
     assert [each.name for each in spec.cluster.env] == ["A"]
 
 
-def test_env_of_a_job_precedes_the_env_of_the_runtime() -> None:
+def test_a_jobs_env_precedes_the_runtimes_env() -> None:
     runtime = {"defaults": {"cluster": {"env": [{"name": "A", "value": "1"}, {"name": "NCCL_DEBUG", "value": "INFO"}]}}}
     job = merged(BUILTIN, {"runtimeRef.name": "r", **{"cluster.env": [{"name": "NCCL_DEBUGS", "value": "1"}]}})
     assert fields(validate_job("sum", job, runtime).findings) == ["spec.cluster.env[0].name"]

@@ -55,7 +55,7 @@ SOURCES = (
 
 
 def find_packages(requirements: str) -> list[str]:
-    """Return the names of the packages of vLLM that the bundle carries, from the trainer's requirements for CUDA."""
+    """Return the names of the vLLM packages that the bundle carries, from the trainer's requirements for CUDA."""
     known = {name.partition("==")[0] for name in (*MACHINE, *ALSO_ON_THE_MACHINE, *CHECK_PACKAGES)} | {*LEFT_OUT}
     names = dict.fromkeys(re.findall(r"^([a-z0-9.-]+)==", requirements, re.MULTILINE))
     return [name for name in names if name not in known and not name.startswith(LEFT_OUT_PREFIXES)]

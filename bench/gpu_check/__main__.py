@@ -22,7 +22,7 @@ from gpu_check.results import REPORT, RESULTS, Result, judge, write_results
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG_LINES = 40
-"""Lines of the output of a check that are kept in the results."""
+"""Lines of a check's output that are kept in the results."""
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 NOT_RUN = 77
-"""The exit code of a check that raised NotRun: that of a skipped test in automake."""
+"""The exit code of a check that raised NotRun: as of a skipped test in automake."""
 FORMATS = {float: "{:,.4g}", int: "{:,}", str: "{}"}
 
 

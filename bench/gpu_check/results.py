@@ -27,7 +27,7 @@ class Result:
     seconds: float = 0.0
     figures: Sequence[Figure] = field(default_factory=tuple)
     log: str = ""
-    """The end of the output of a check that did not pass."""
+    """The end of the output from a check that did not pass."""
 
 
 def judge(figures: Sequence[Figure], code: int | None) -> tuple[str, str]:

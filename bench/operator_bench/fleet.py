@@ -44,7 +44,7 @@ class Fleet:
     peak_mb: float
     """Peak of its resident memory."""
     loop_delays: dict[float, int]
-    """Upper bound of a delay of the event loop in seconds -> number of measurements up to it."""
+    """Upper bound of an event loop delay in seconds -> number of measurements up to it."""
 
 
 async def measure_fleet(cluster: Cluster, nodes: int) -> Fleet:
@@ -101,7 +101,7 @@ def build_node(number: int) -> Manifest:
 
 
 def parse_delays(metrics: str) -> dict[float, int]:
-    """The buckets of the operator's histogram of delays."""
+    """The buckets of the operator's delay histogram."""
     pattern = r'^rlt_operator_event_loop_delay_seconds_bucket\{le="([^"]+)"\} (\S+)$'
     return {float(bound): int(float(count)) for bound, count in re.findall(pattern, metrics, re.MULTILINE)}
 

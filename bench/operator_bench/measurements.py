@@ -26,7 +26,7 @@ WARM_UP = 3
 PAUSE_S = 0.3
 """Pause after each job, in which its pods are deleted."""
 STEP_S = 20.0
-"""Duration of the only step of a job that runs to its end: longer than the start of all jobs takes."""
+"""Duration of the only step in a job that runs to its end: longer than the start of all jobs takes."""
 STATUS_WRITE = "PATCH rltrainingjobs/status"
 FOREVER = 10_000_000
 """Steps of a training that does not end."""

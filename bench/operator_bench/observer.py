@@ -1,4 +1,4 @@
-"""What a client of the API server sees, and when: one watch that records the first time of each state of an object."""
+"""What a client of the API server sees, and when: one watch that records the first time of each object state."""
 
 from __future__ import annotations
 

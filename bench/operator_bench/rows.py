@@ -29,7 +29,7 @@ MAX_TO_TRAIN_JOB = 1.5
 
 
 def describe_creation(seconds: Mapping[str, Sequence[float]]) -> list[Row]:
-    """From the creation of a job to that of its child, in comparison with each peer."""
+    """From a job's creation to its child's, in comparison with each peer."""
     quantiles = {name: (statistics.median(each), percentile(each, 0.99)) for name, each in seconds.items()}
     own, rows = quantiles["rlt"], []
     for peer, title, limit in (

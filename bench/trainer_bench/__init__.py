@@ -1,1 +1,1 @@
-"""`make bench-trainer`: the trainer's speed, as ratios of measurements of one run."""
+"""`make bench-trainer`: the trainer's speed, as ratios of measurements in one run."""

@@ -49,7 +49,7 @@ def measure(name: str) -> tuple[Row, float]:
 
 
 def merge(text: str, lines: Sequence[str]) -> str:
-    """Return the table of `text` with these lines in place of those of the same rows."""
+    """Return the table of `text` with these lines in place of the same rows."""
     old = [line for line in text.splitlines() if line.startswith("|") and line not in HEADER]
     table = {line.split("|")[1]: line for line in [*old, *lines]}
     return "\n".join([*HEADER, *table.values()]) + "\n"

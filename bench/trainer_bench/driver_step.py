@@ -32,7 +32,7 @@ ROUNDS = 5
 
 
 def measure_driver(lengths: Sequence[int], ranks: int) -> Times:
-    """Return the seconds of CPU of the driver's thread, to move the tokens and for the whole step.
+    """Return the CPU seconds of the driver's thread, to move the tokens and for the whole step.
 
     A step receives the responses, gets log-probabilities from the ranks, computes advantages and metrics, and sends the
     arguments of the update. The algorithm is the default, GRPO with a KL term. There are GROUP responses to a prompt.

@@ -17,7 +17,7 @@ class Times:
 
     @property
     def ratio(self) -> float:
-        """The median of the ratios of neighbors."""
+        """The median of neighbors' ratios."""
         return statistics.median(ours / other for ours, other in zip(self.ours, self.other, strict=True))
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """The table of docs/scale.md: `.venv/bin/python -m trainer_bench.scale` with PYTHONPATH=bench. Arithmetic alone.
 
-The formulas are those of the page. The job has colocated engines of one device, one epoch, no critic and no context
+The formulas are from the page. The job has colocated engines of one device, one epoch, no critic and no context
 parallelism.
 """
 
@@ -52,7 +52,7 @@ class Scale:
 
     @property
     def update_bytes(self) -> int:
-        """Arguments of update_actor of all ranks, the largest of a step."""
+        """Arguments of update_actor on all ranks, the largest in a step."""
         return self._sequence_bytes + 3 * VALUE_BYTES * self._response_tokens
 
     @property

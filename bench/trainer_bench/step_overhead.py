@@ -51,7 +51,7 @@ def measure() -> Row:
 
 
 def compare(spans: Sequence[Span], step: int) -> tuple[float, float]:
-    """Return the seconds of a step, and those of the computation in it."""
+    """Return the seconds of a step, and of the computation in it."""
     (whole,) = (span for span in spans if span.rank == DRIVER and span.phase == STEP and span.step == step)
     computed = sum(
         min(span.end, whole.end) - max(span.start, whole.start)

@@ -1,4 +1,4 @@
-"""A weight sync within a pod: from the train worker's tensors to those of an engine in another process."""
+"""A weight sync within a pod: from the train worker's tensors to an engine's in another process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def sync(open_sender: Callable[[], WeightSender], address: ChannelAddress) -> tu
 
     `open_sender` returns once the receiver has joined.
 
-    Returns the comparisons with copies into memory in use, and into new memory, such as that of each bucket.
+    Returns the comparisons with copies into memory in use, and into new memory, such as each bucket's.
     """
     torch.set_num_threads(1)
     context = multiprocessing.get_context("spawn")

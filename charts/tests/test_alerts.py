@@ -1,4 +1,4 @@
-"""Prometheus' own evaluator runs the alerts: each fires on series of its failure, and none on those of healthy jobs."""
+"""Prometheus' own evaluator runs the alerts: each fires on series of its failure, and none on healthy jobs' series."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def build_test(series: Series, firing: list[dict[str, str]], name: str) -> dict[
 
 
 def build_annotation_test() -> dict[str, Any]:
-    """Build a test of the text of an alert."""
+    """Build a test of an alert's text."""
     stalled = next(alert for alert in ALERTS if alert.name == "RLTJobStalled")
     annotations = {
         "summary": "demo/sum: no step for 40m 0s",

@@ -195,7 +195,7 @@ def test_the_verb_use_is_checked_only_if_enabled(render: Render) -> None:
     assert selected["values"] == ["team-a", "team-b"]
 
 
-def test_the_operator_can_read_its_own_crds_and_that_of_kuberay_alone(render: Render) -> None:
+def test_the_operator_can_read_only_its_own_and_kuberays_crds(render: Render) -> None:
     rules = only(render("userRoles.create=false"), "ClusterRole")["rules"]
     (rule,) = (rule for rule in rules if "customresourcedefinitions" in rule["resources"])
     assert rule["resourceNames"] == ["rayclusters.ray.io", "rltrainingjobs.rlt.dev", "rlruntimes.rlt.dev"]

@@ -21,7 +21,7 @@ def leaves(values: dict[str, Any]) -> Iterator[str]:
             yield from leaves(value)
 
 
-def test_the_crds_of_the_chart_equal_those_of_the_repository() -> None:
+def test_the_charts_crds_equal_the_repositorys() -> None:
     crds = {path.name: path.read_text() for path in (ROOT / "crds").glob("*.yaml")}
     assert crds
     assert {path.name: path.read_text() for path in (CHART / "crds").iterdir()} == crds

@@ -73,7 +73,7 @@ def test_a_role_can_name_single_runtimes(tenants: Cluster) -> None:
 
 
 def test_the_default_runtime_needs_no_verb(tenants: Cluster) -> None:
-    """The administrator of the namespace or of the chart has selected it for its jobs."""
+    """The administrator of the namespace or the chart has selected it for its jobs."""
     assert "rltrainingjob.rlt.dev/sum" in create(tenants, "jane", "common")
     assert "rltrainingjob.rlt.dev/sum" in create(tenants, "jane", "big", namespace="tenant-with-default")
     for namespace in ("tenant-with-default", "tenant-without-default"):

@@ -88,7 +88,7 @@ def test_the_service_is_internal_and_selects_the_pod_of_the_page_alone(render: R
     assert not OPERATOR_LABELS.items() <= labels.items()  # the NetworkPolicies of jobs do not admit the page
 
 
-def test_the_arguments_are_those_of_the_program(render: Render) -> None:
+def test_the_program_has_the_arguments(render: Render) -> None:
     (container,) = only(render("ui.enabled=true", "ui.audience=rlt-ui"), "Deployment")["spec"]["template"]["spec"][
         "containers"
     ]

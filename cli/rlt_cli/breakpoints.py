@@ -78,6 +78,6 @@ def build_launch_configuration(name: str, port: int, remote_root: str) -> dict[s
 
 
 def _parse_list(text: str) -> list[Mapping[str, Any]]:
-    """The items of a response of Ray's state API."""
+    """The items in a response of Ray's state API."""
     items: list[Mapping[str, Any]] = json.loads(text)["data"]["result"]["result"]
     return items

@@ -173,7 +173,7 @@ async def _add_program_log(bundle: Bundle, connection: Connection, job: Manifest
 
 
 async def _add_kept_files(bundle: Bundle, connection: Connection, job: Manifest) -> None:
-    """Add the ends of the logs and stacks of all attempts, from the volume of the job."""
+    """Add the ends of all attempts' logs and stacks, from the volume of the job."""
     if not has_kept_files(job):
         return
     try:

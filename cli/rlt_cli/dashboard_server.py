@@ -26,7 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serve_dashboard(connection: Connection, name: str, port: int) -> AsyncIterator[str]:
-    """Yield the URL of the dashboard of a job. `port` 0 selects a free one. Raises OSError if the port is in use."""
+    """Yield the URL of a job's dashboard. `port` 0 selects a free one. Raises OSError if the port is in use."""
     app = web.Application(middlewares=[_reject_other_sites])
     app.router.add_get("/{path:.*}", _build_handler(connection, name), allow_head=False)
     runner = web.AppRunner(app, access_log=None)

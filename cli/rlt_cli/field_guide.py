@@ -105,7 +105,7 @@ def status_field() -> Field:
 
 
 def complete_path(start: str) -> list[str]:
-    """The paths of the fields of a job that continue `start`, one level below its last dot."""
+    """The paths of a job's fields that continue `start`, one level below its last dot."""
     block, _, last = start.rpartition(".")
     if not block:
         names = [SPEC, STATUS, *(field.name for field in spec_field().fields)]

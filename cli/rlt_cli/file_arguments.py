@@ -20,7 +20,7 @@ Command = Callable[..., Any]
 
 
 def files_argument(command: Command) -> Command:
-    """Add FILE... and -f to a command, which receives the files, those of directories included, as `files`."""
+    """Add FILE... and -f to a command, which receives the files, also from directories, as `files`."""
 
     @functools.wraps(command)
     def with_files(files: tuple[str, ...], filenames: tuple[str, ...], **others: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The logs that `rlt diagnose` reads: files, folders, archives such as that of `rlt bundle`, and standard input."""
+"""The logs that `rlt diagnose` reads: files, folders, archives such as `rlt bundle`'s, and standard input."""
 
 from __future__ import annotations
 

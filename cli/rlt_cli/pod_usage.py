@@ -46,7 +46,7 @@ class PodUsage:
     shared_memory_limit: int | None = None
     gpus: tuple[GpuUsage, ...] = ()
     reason: str | None = None
-    """Why the use, or that of the GPUs, is not known."""
+    """Why the usage, or the GPUs' usage, is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """The use as data, with keys as in the API."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 GAP, NARROW_GAP = "   ", "  "
-"""Space between columns, and that of a table that fits the width only with it."""
+"""Space between columns, and in a table that fits the width only with it."""
 MIN_TEXT_WIDTH = 24
 """Minimum width of a last column that is wrapped beside the others. A narrower one is put below its row."""
 INDENT = "  "

@@ -87,7 +87,7 @@ def test_the_start_of_an_id_selects_a_breakpoint(start: str, chosen: str) -> Non
 
 
 @pytest.mark.parametrize(("start", "count"), [("", 2), ("4", 0)])
-def test_an_id_of_none_or_of_several_breakpoints_is_an_error(start: str, count: int) -> None:
+def test_an_id_without_or_with_several_breakpoints_is_an_error(start: str, count: int) -> None:
     found = [BREAKPOINT, replace(BREAKPOINT, id="3f00c001")]
     with pytest.raises(Failure, match=f"{count} waiting processes of job sum .* All IDs: 2da8cce2, 3f00c001."):
         choose_breakpoint("sum", found, start, KubeContext("demo", None, None))

@@ -1,4 +1,4 @@
-"""The CLI installs on a laptop: its dependencies cover its imports, without those of operator and trainer."""
+"""The CLI installs on a laptop: its dependencies cover its imports, without the operator's and trainer's."""
 
 from __future__ import annotations
 

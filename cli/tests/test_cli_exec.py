@@ -11,7 +11,7 @@ POD = {
 }
 
 
-def test_options_of_the_command_are_not_those_of_kubectl() -> None:
+def test_options_of_the_command_are_not_kubectls() -> None:
     context = KubeContext(None, "gpu", None)
     assert build_command(POD, ("ray", "list", "tasks", "-n", "5"), context, stdin=True) == [
         *("kubectl", "exec", "--context", "gpu", "--namespace", "demo", "--stdin", "sum-head"),

@@ -19,7 +19,7 @@ STATUS: dict[str, Any] = {
 JOB = {"metadata": METADATA, "status": STATUS}
 
 
-def test_the_columns_are_those_of_kubectl() -> None:
+def test_the_columns_equal_kubectls() -> None:
     header, row = format_job_table([JOB], NOW).splitlines()
     assert header.split() == ["NAME", "PHASE", "STEP", "PROGRESS", "REWARD", "ETA", "GPUS", "AGE"]
     assert row.split() == ["sum", "Running", "45", "45%", "0.5", "3m10s", "0", "3m"]

@@ -57,7 +57,7 @@ def test_the_path_of_another_jobs_checkpoint_is_a_placeholder() -> None:
     done = rlt(str(path))
     config = TrainingConfig.model_validate_json(next(yaml.safe_load_all(done.stdout))["data"]["training.json"])
     assert config.checkpoint.resume_from_path == "/mnt/rlt/runs/arithmetic-grpo-00000000/checkpoints/step-0"
-    assert "the path of the checkpoint of arithmetic-grpo is a placeholder" in done.stderr
+    assert "the path of arithmetic-grpo's checkpoint is a placeholder" in done.stderr
 
 
 def test_json_output_is_a_list_for_kubectl() -> None:

@@ -140,12 +140,12 @@ def test_an_unknown_profile_is_invalid() -> None:
         (
             {"model_type": "gpt_oss"},
             ", useRemovePadding: true",
-            "spec.model.useRemovePadding: true: sequences of models of type gpt_oss are not packed: its attention has",
+            "spec.model.useRemovePadding: true: sequences of gpt_oss models are not packed: its attention has",
         ),
         (
             {"model_type": "qwen3_moe"},
             ", lora: {{rank: 4}}",
-            "spec.model.lora.targetModules: all-linear: contains experts or routers of models of type qwen3_moe",
+            "spec.model.lora.targetModules: all-linear: contains experts or routers of qwen3_moe models",
         ),
         ({"model_type": "qwen3_moe"}, ", useRemovePadding: true, lora: {{rank: 4, targetModules: [q_proj]}}", ""),
         (
@@ -195,7 +195,7 @@ def test_the_family_of_a_model_on_this_machine_is_validated(
         ),
         (
             {"model_type": "mixtral"},
-            "4: the experts of models of type mixtral are not split, only those of deepseek_v3",
+            "4: the experts of mixtral models are not split, only the experts of deepseek_v3",
         ),
     ],
 )
@@ -214,7 +214,7 @@ def test_experts_are_split_for_families_and_numbers_that_fit(
     ("model_type", "expected"),
     [
         ("glm4_moe", ""),
-        ("qwen3_moe", "0.001: the routers of models of type qwen3_moe have no correction bias,"),
+        ("qwen3_moe", "0.001: the routers of qwen3_moe models have no correction bias,"),
     ],
 )
 def test_the_bias_of_a_router_is_updated_for_families_that_have_one(
@@ -402,7 +402,7 @@ def test_a_chat_template_that_is_not_valid_is_reported_with_its_line(tmp_path: P
     assert rlt(str(job)).exit_code == 0
 
 
-def test_the_chat_template_in_the_arguments_of_verl_and_of_a_local_model_is_tested(tmp_path: Path) -> None:
+def test_the_chat_template_in_verls_arguments_and_a_local_model_is_tested(tmp_path: Path) -> None:
     (tmp_path / "chat_template.jinja").write_text("Hello")
     job = yaml.safe_load(JOB)
     job["spec"]["model"] = {"path": str(tmp_path)}

@@ -145,7 +145,7 @@ class Client:
         return build_frame(history, library)
 
     def rollouts(self, job: Job | str, step: int | None = None) -> Sequence[dict[str, Any]]:
-        """Prompts, responses and rewards of a step of a running job, by default of the latest."""
+        """Prompts, responses and rewards of a running job's step, by default the latest."""
         from rlt.runs.records import get_rollouts
 
         return self._call(job, lambda connection: get_rollouts(connection, _name(job), step))

@@ -154,7 +154,7 @@ class Connection:
         except UnreachableError as error:
             raise await self._explain_missing_head(name, str(error)) from error
         if status == 404 and text.startswith("available paths: "):
-            message = f"The program of job {name} does not serve {path.partition('?')[0]}; that of rlt's trainer does."
+            message = f"The program of job {name} does not serve {path.partition('?')[0]}; rlt's trainer does."
             raise UnavailableError(message, next=self.kube_context.command_line(f"logs {name}"))
         if status != 200:  # the text is the server's reason, for example that no step has finished
             message = f"{name}: {text.strip() or f'HTTP {status}'}"

@@ -66,7 +66,7 @@ def build_export_manifest(manifest: Manifest, step: int | None, kube_context: Ku
         raise UnavailableError(message, next=kube_context.command_line(f"export {name} --step {latest}"))
     export = build_checkpoint_export(spec, build_run(job, spec), step)
     if export is None:
-        message = f"spec.framework.type {spec.framework.type}: the format of the checkpoints of job {name} is unknown."
+        message = f"spec.framework.type {spec.framework.type}: the checkpoint format of job {name} is unknown."
         raise UnavailableError(f"{message} Run the export of its program in a pod.", next=status)
     if not export.command:
         message = f"spec.framework.type {spec.framework.type} writes models in Hugging Face format itself, and has no "

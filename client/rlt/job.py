@@ -123,13 +123,13 @@ class Job:
 
     @property
     def namespace(self) -> str | None:
-        """metadata.namespace. None: that of the client."""
+        """metadata.namespace. None: the client's."""
         namespace: str | None = self._manifest["metadata"].get("namespace")
         return namespace
 
     @property
     def spec(self) -> blocks.RLTrainingJobSpec:
-        """The spec with the defaults of rlt and without those of a runtime. Raises InvalidJobError."""
+        """The spec with the defaults of rlt and without a runtime's. Raises InvalidJobError."""
         from rlt_api.validation.validate import validate_job
 
         found = validate_job(self.name, self._manifest["spec"])
@@ -259,7 +259,7 @@ class LocalResult:
     """A job that has run on this machine."""
 
     run_directory: Path
-    """The directory with the metrics, and those of the builtin trainer also with checkpoints and rollouts."""
+    """The directory with the metrics, and for the builtin trainer also with checkpoints and rollouts."""
     output: str
     """What the program printed."""
 

@@ -24,7 +24,7 @@ from rlt_core.kubernetes import api_paths
 from rlt_pod import read_attempts as attempt_reader
 
 MAX_BYTES = 8 * 2**20
-"""Maximum size of the output of a pod: the kubelet rotates logs at 10 MiB (containerLogMaxSize)."""
+"""Maximum size of a pod's output: the kubelet rotates logs at 10 MiB (containerLogMaxSize)."""
 MAX_ARCHIVE_BYTES = 5 * 2**20
 """Maximum size of an archive, which base64 makes a third larger."""
 TIMEOUT_S = 180
@@ -50,18 +50,18 @@ class Text:
     size: int
     """Size of the file in bytes."""
     shown: int
-    """Size of the end of the file in `text`."""
+    """Size of the file's end in `text`."""
     text: str
 
 
 async def list_kept_files(connection: Connection, name: str) -> list[KeptFile]:
-    """The files of all attempts of a job. Raises RltError."""
+    """The files of all a job's attempts. Raises RltError."""
     lines = (await _read(connection, name, "list")).splitlines()
     return [KeptFile(**json.loads(line)) for line in lines]
 
 
 async def read_kept_file(connection: Connection, name: str, path: str) -> Text:
-    """A file of an attempt. A path without a number is that of the latest attempt. Raises RltError."""
+    """A file of an attempt. A path without a number belongs to the latest attempt. Raises RltError."""
     output = await _read(connection, name, "show", path, str(MAX_BYTES))
     heading, _, text = output.partition("\n")
     found = json.loads(heading)

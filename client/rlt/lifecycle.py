@@ -1,4 +1,4 @@
-"""Changes of the state of a job: cancel, suspend, resume, delete; and the wait for a condition."""
+"""Changes of a job's state: cancel, suspend, resume, delete; and the wait for a condition."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PAGE_METRICS = {
 def draw_sparkline(values: Sequence[float | None], width: int = 40, scale: tuple[float, float] | None = None) -> str:
     """The finite values as bars, averaged to at most `width` bars.
 
-    `scale`: the values of the lowest and the highest bar, by default those of these values.
+    `scale`: the values of the lowest and the highest bar, by default from these values.
     """
     finite = [value for value in values if value is not None and math.isfinite(value)]
     if not finite:

@@ -45,7 +45,7 @@ def detect_network(job: Job, nodes: Sequence[Node]) -> Job:
 def render_children(job: Job) -> list[Manifest]:
     """The manifests that the operator creates for a valid job, with plain-text secrets masked.
 
-    The path of the checkpoint of checkpoint.resumeFromJob is a placeholder.
+    The path of checkpoint.resumeFromJob's checkpoint is a placeholder.
     """
     job = place_earlier_checkpoint(job)
     assert job.spec
@@ -53,7 +53,7 @@ def render_children(job: Job) -> list[Manifest]:
 
 
 def place_earlier_checkpoint(job: Job) -> Job:
-    """The job with a placeholder for the path of the checkpoint of checkpoint.resumeFromJob."""
+    """The job with a placeholder for the path of checkpoint.resumeFromJob's checkpoint."""
     assert job.spec
     if not waits_for_earlier_job(job.spec):
         return job

@@ -1,4 +1,4 @@
-"""The log of the program of a job, or of a step of framework.prepare. After it has ended, the volume has it."""
+"""The log of a job's program, or of a framework.prepare step. After it has ended, the volume has it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _wait_for_start(connection: Connection, name: str, step: str | None) -
 
 
 def _ray_job_id(job: Manifest, step: str | None) -> str | None:
-    """Id of the Ray job of the program or of a step, if the current head has it."""
+    """Id of the Ray job for the program or a step, if the current head has it."""
     status = job.get("status", {})
     cluster, attempt = status.get("rayCluster", {}), status.get("currentAttempt", {})
     if step is None or not cluster:

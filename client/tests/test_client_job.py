@@ -64,7 +64,7 @@ def test_a_job_is_valid_and_renders_the_children_of_the_command_line(tmp_path: P
     assert list(yaml.safe_load_all(printed.stdout)) == job.render()
 
 
-def test_the_findings_are_those_of_the_command_line(tmp_path: Path) -> None:
+def test_the_findings_equal_the_command_lines(tmp_path: Path) -> None:
     job = build(training=Training(train_batch_size=30, total_steps=1), rollout={"responsesPerPrompts": 8})
     (tmp_path / "job.yaml").write_text(job.to_yaml())
     printed = CliRunner().invoke(cli, ["validate", str(tmp_path / "job.yaml")]).stdout

@@ -68,7 +68,7 @@ def test_a_manifest_has_no_settings_for_the_builtin_trainer() -> None:
 
 
 @pytest.mark.parametrize("source", ["python3 train.py a=1", "actor_rollout_ref: {a: 1}", "kind: RayJob"])
-def test_only_commands_of_verl_become_jobs_of_verl(source: str) -> None:
+def test_only_verl_commands_become_verl_jobs(source: str) -> None:
     with pytest.raises(ConvertError, match="use --to command"):
         convert(source, "source", "verl")
 
@@ -88,7 +88,7 @@ SCRIPTS = (
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_words_are_those_of_bash(script: str) -> None:
+def test_words_equal_bashs(script: str) -> None:
     printed = subprocess.run(
         ["bash", "-c", f"show() {{ printf '%s\\n--\\n' \"$@\"; }}\n{script}"], capture_output=True, text=True
     )
@@ -115,7 +115,7 @@ def test_a_manifest_with_other_types_does_not_crash(kind: str, spec: str) -> Non
     ("text", "seconds"),
     [("30", 1800), ("30:15", 1815), ("2:00:00", 7200), ("1-0", 86400), ("30-00:00:00", 2592000), ("1-2:30", 95400)],
 )
-def test_times_are_those_of_sbatch(text: str, seconds: int) -> None:
+def test_times_equal_sbatchs(text: str, seconds: int) -> None:
     assert parse_time(text) == seconds
 
 

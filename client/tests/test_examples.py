@@ -146,7 +146,7 @@ def test_sixteen_nodes_form_four_copies_of_the_weights_in_a_queue() -> None:
     assert term["podAffinityTerm"]["topologyKey"] == "topology.kubernetes.io/rack"
 
 
-def test_the_sizes_of_ppo_are_those_of_verls_guide() -> None:
+def test_ppo_has_the_sizes_of_verls_guide() -> None:
     config = get_config(render("ppo-two-nodes"))
     assert (config["workers"], config["devicesPerWorker"], config["rollout"]["responsesPerPrompt"]) == (2, 8, 1)
     assert config["algorithm"]["critic"]["learningRate"] == 1e-5

@@ -64,7 +64,7 @@ def test_before_the_first_step_the_view_has_no_chart() -> None:
     assert "The operator has not reconciled the job yet." in html
 
 
-def test_the_progress_of_a_local_run_is_that_of_its_lines() -> None:
+def test_the_progress_of_a_local_run_is_read_from_its_lines() -> None:
     progress = Progress(0.0, total_steps=4, total_is_given=True)
     assert build_progress(progress) == {
         "step": 0,

@@ -125,7 +125,7 @@ def test_a_verl_command_converts_to_a_job_with_the_same_command(version: str) ->
 
 
 def read_settings(command: list[str]) -> dict[str, str]:
-    """The settings of a command of verl. The last one of a key counts."""
+    """The settings in a verl command. The last one of a key counts."""
     pairs = (word.lstrip("+").partition("=") for word in command[3:])
     return {key: value for key, _, value in pairs if key not in PLACES}
 

@@ -43,7 +43,7 @@ def resume_from(job: Job, path: str) -> Job:
 
 
 def find_checkpoint(spec: RLTrainingJobSpec, other: Job | None) -> str | Missing:
-    """Find the folder of the latest checkpoint of `other`, the job with the name in `spec`, in the pods of `spec`."""
+    """Find the folder of `other`'s latest checkpoint in the pods of `spec`, which names `other`."""
     name = spec.checkpoint.resume_from_job
     if other is None:
         return _miss(name, "does not exist in this namespace: create it to start this job", is_stalled=True)
@@ -74,12 +74,12 @@ def reject_earlier_job(spec: RLTrainingJobSpec) -> None:
 
 
 def build_step_folder(framework: str, checkpoints: str, step: int) -> str:
-    """Build the path of the checkpoint of a step of the builtin trainer or of verl."""
+    """Build the path of a step's checkpoint, as the builtin trainer or verl names it."""
     return f"{checkpoints.rstrip('/')}/{STEP_FOLDERS.get(framework, 'step-')}{step}"
 
 
 def find_claim(job: str, spec: RLTrainingJobSpec) -> str | None:
-    """Find the name of the PVC of a job. None if its storage is deleted with its pods."""
+    """Find the name of a job's PVC. None if its storage is deleted with its pods."""
     return spec.storage.claim_name or (names.pvc(job) if spec.storage.storage_class_name else None)
 
 

@@ -44,7 +44,7 @@ def build_runtime_env(framework: Framework) -> dict[str, object]:
 
 
 def build_step_entrypoint(job: Job, spec: RLTrainingJobSpec, step: PrepareStep) -> str:
-    """Build the entrypoint of a step of framework.prepare. Its output is kept beside that of the program."""
+    """Build the entrypoint of a framework.prepare step. Its output is kept beside the program's."""
     log = build_attempt_directory(job, spec)
     options = ["--log", f"{log}/{step_log(step.name)}"] if log else []
     program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
@@ -57,7 +57,7 @@ def build_stacks_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
 
 
 def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
-    """Build the path of the folder of these stacks in the pods."""
+    """Build the path of the folder with these stacks in the pods."""
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
     return f"{names.attempt_directory(run_directory, attempt=get_attempt_number(job.status))}/stacks"
 
@@ -86,7 +86,7 @@ def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worke
 
 
 def find_checkpoint_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:
-    """Find the folder of the checkpoints of verl, OpenRLHF or ROLL. None if it is unknown, as in most commands."""
+    """Find the checkpoint folder of verl, OpenRLHF or ROLL. None if it is unknown, as in most commands."""
     if spec.framework.type in BUILDERS:
         return build_run(job, spec).checkpoints
     return find_folder(spec.framework.command or [], "trainer.default_local_dir", "ckpt_path")

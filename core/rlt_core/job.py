@@ -60,7 +60,7 @@ def parse_status(manifest: Manifest) -> RLTrainingJobStatus:
 def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None, policy: RuntimePolicy = ANY_RUNTIME) -> Job:
     """Parse a job from the API server. An invalid spec is reported in `findings`, not raised.
 
-    `runtime` is the current runtime of the job, and `policy` that of its namespace. They have no effect on a job whose
+    `runtime` is the current runtime of the job, and `policy` its namespace's. They have no effect on a job whose
     status has a resolved spec.
     """
     metadata, status = manifest["metadata"], parse_status(manifest)

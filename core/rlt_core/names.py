@@ -1,4 +1,4 @@
-"""Names and labels of the objects of a job. All derive from the job, so that the operator stores none."""
+"""Names and labels of a job's objects. All derive from the job, so that the operator stores none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RAY_METRICS_PORT = 8080
 
 
 def labels(job: str) -> dict[str, str]:
-    """Labels of every child of the job."""
+    """Labels of all the job's children."""
     return {JOB_LABEL: job, "app.kubernetes.io/managed-by": FIELD_OWNER}
 
 
@@ -99,7 +99,7 @@ def preflight_id(submission_id: str) -> str:
 
 
 def step_id(submission_id: str, step: str) -> str:
-    """ID of the Ray job of a step of framework.prepare before the Ray job `submission_id`."""
+    """ID of the Ray job for a framework.prepare step before the Ray job `submission_id`."""
     return f"{submission_id}-prepare-{step}"
 
 
@@ -139,5 +139,5 @@ def run_directory(job: str, *, uid: str, spec: RLTrainingJobSpec) -> str:
 
 
 def attempt_directory(run_directory: str, *, attempt: int) -> str:
-    """Folder of the logs and stacks of an attempt."""
+    """Folder of an attempt's logs and stacks."""
     return f"{run_directory}/attempts/{attempt}"

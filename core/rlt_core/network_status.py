@@ -21,7 +21,7 @@ from rlt_core.job import Job, list_excluded_nodes
 MAX_DECISIONS = 256
 """Maximum number of decisions in memory."""
 MAX_LIST_LENGTH = 32
-"""Maximum number of entries of a list in the status: a fleet of many kinds of nodes has much more evidence."""
+"""Maximum number of entries of a list in the status: a fleet with many kinds of nodes has much more evidence."""
 
 
 class _LatestDecisions:

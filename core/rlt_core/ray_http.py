@@ -106,7 +106,7 @@ class RayTokens:
             raise UnreachableError(f"the token of Ray cannot be read: {error}") from error
         token = parse_ray_token(secret, owner_uid=job_uid) if secret else None
         if token is None:
-            raise UnreachableError(f"Secret {name} with the token of Ray does not exist or is not that of this job")
+            raise UnreachableError(f"Secret {name} with the token of Ray does not exist or belongs to another job")
         return token
 
 

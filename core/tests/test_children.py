@@ -214,7 +214,7 @@ def test_shared_memory_defaults_to_a_quarter() -> None:
     assert size_shared_memory(job.spec.cluster.workers[0].resources).size == 2**30
 
 
-def test_the_volume_of_a_command_has_every_file_of_its_config_map() -> None:
+def test_a_commands_volume_has_every_file_of_its_config_map() -> None:
     job = JOBS["command"]
     assert job.spec
     items = build_config_volume(job, job.spec)["items"]

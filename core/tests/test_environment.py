@@ -94,7 +94,7 @@ def test_the_wandb_project_defaults_to_the_namespace() -> None:
     assert variables(observability={"wandb": {**wandb, "project": "p"}})["WANDB_PROJECT"]["value"] == "p"
 
 
-def test_secrets_of_rewards_and_tools_are_variables_with_a_prefix_of_their_own() -> None:
+def test_secrets_of_rewards_and_tools_are_variables_with_a_separate_prefix() -> None:
     token = {"name": "judge", "key": "token"}
     judge = {"judge": {"baseUrl": "http://judge/v1", "model": "m", "apiKey": token}}
     env = [{"name": "TOKEN", "secretKeyRef": token}, {"name": "PLAIN", "value": "1"}]
@@ -136,7 +136,7 @@ ATTEMPT = "/mnt/rlt/runs/sum-11111111/attempts/1"
 
 
 def nccl_files(cluster: dict[str, Any], env: tuple[str, ...] = (), **blocks: Any) -> dict[str, str]:
-    """The variables of files of NCCL and PyTorch, with these variables of the user."""
+    """The variables for files of NCCL and PyTorch, with these variables of the user."""
     given = [{"name": name, "value": "INFO"} for name in env]
     named = variables(cluster={**cluster, "env": given}, **blocks)
     return {name: each["value"] for name, each in named.items() if name in NCCL_FILES and name not in env}

@@ -1,4 +1,4 @@
-"""The Job that exports a checkpoint: its program, and its pod compared with those of the Ray cluster."""
+"""The Job that exports a checkpoint: its program, and its pod compared with the Ray cluster's."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_job_is_owned_limited_and_queued() -> None:
     assert limits == {"backoffLimit": 0, "activeDeadlineSeconds": 21600, "ttlSecondsAfterFinished": 86400}
 
 
-def test_the_pod_of_the_builtin_trainer_is_that_of_the_head_without_what_belongs_to_ray() -> None:
+def test_the_builtin_trainers_pod_is_the_heads_without_what_belongs_to_ray() -> None:
     job = o.job(BUILTIN)
     assert job.spec
     head = build_head_template(job, job.spec)["spec"]
@@ -107,7 +107,7 @@ def test_the_pod_of_the_builtin_trainer_is_that_of_the_head_without_what_belongs
 
 
 @pytest.mark.parametrize("spec", [VERL, merged(ROLL, {"framework.overrides": MEGATRON})], ids=["verl", "roll"])
-def test_the_pod_of_another_framework_has_the_memory_of_a_worker_and_one_accelerator(spec: dict[str, Any]) -> None:
+def test_another_frameworks_pod_has_the_memory_of_a_worker_and_one_accelerator(spec: dict[str, Any]) -> None:
     job = o.job(spec)
     assert job.spec
     pod, container = read_pod(build(spec))

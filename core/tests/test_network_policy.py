@@ -67,7 +67,7 @@ def test_a_user_can_admit_more_clients() -> None:
     assert is_admitted([build_network_policy(o.job(), ACCESS), mine], notebook, HEAD, CLIENT)
 
 
-def test_every_pod_of_the_job_has_the_labels_of_the_policy() -> None:
+def test_every_pod_of_the_job_has_the_policys_labels() -> None:
     job = o.job()
     assert job.spec
     children = {manifest["kind"]: manifest for manifest in build_children(job, job.spec, ACCESS)}

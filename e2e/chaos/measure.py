@@ -28,12 +28,12 @@ MEASURED = ("timing_s/", "timing_per_token_ms/", "perf/", "overlap_s/")
 
 @dataclass
 class Run:
-    """What a run has shown. Times are those of time.monotonic."""
+    """What a run has shown. Times are from time.monotonic."""
 
     began: float
     job: Job
     lines: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
-    """Arrival and content of each line of metrics.jsonl."""
+    """Arrival and content of each line in metrics.jsonl."""
     injected: float | None = None
     named: float | None = None
     text: str = ""

@@ -1,4 +1,4 @@
-"""Drop the packets between two pods, in the network namespace of the node of one of them."""
+"""Drop the packets between two pods, in the network namespace of one pod's node."""
 
 from __future__ import annotations
 

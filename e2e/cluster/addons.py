@@ -61,7 +61,7 @@ def install(layout: Layout, programs: Programs, kubectl: Kubectl) -> None:
     if not layout.nodes:
         return
     COMPILED.mkdir(parents=True, exist_ok=True)
-    COMPILED.chmod(0o1777)  # pods run as users of their own
+    COMPILED.chmod(0o1777)  # pods run as different users
     manifests = [*control_plane.build_manifests(layout), *environment_policy(), _namespace("kuberay-system")]
     apply_list = {"apiVersion": "v1", "kind": "List", "items": manifests}
     kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(apply_list))

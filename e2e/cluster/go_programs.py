@@ -78,7 +78,7 @@ def parse_go_version(go_mod: str) -> tuple[int, ...]:
 def obtain_go(module: Path, log: Path) -> Path:
     """Return a go program of the version that the go.mod in `module` requires, or newer.
 
-    Prefers the machine's Go to that of the pinned Python package.
+    Prefers the machine's Go to the pinned Python package's.
     """
     needed = parse_go_version((module / "go.mod").read_text())
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go"):

@@ -15,7 +15,7 @@ from cluster.programs import obtain_built
 from cluster.stages import StageError
 
 TRAINER_UID = 1000
-"""User of the trainer's pods, and owner of the folder of a shared volume."""
+"""User of the trainer's pods, and owner of a shared volume's folder."""
 
 
 @dataclass(frozen=True)

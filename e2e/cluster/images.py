@@ -59,7 +59,7 @@ def read_image_id(tag: str) -> str:
 def archive(tag: str, *, reference: str | None = None) -> Path:
     """Write the image to an uncompressed archive in the cache and return its path.
 
-    Writes it once per image id, and removes the archives of earlier ids of the tag. `reference` is the name of the
+    Writes it once per image id, and removes the archives of the tag's earlier ids. `reference` is the name of the
     image after loading, by default `tag`.
     """
     folder = cache_folder() / "archives"

@@ -59,7 +59,7 @@ def check(layout: Layout) -> None:
 
 
 def check_disk(folder: Path, required_gb: float) -> None:
-    """Check the free space of the disk of `folder`, which may not exist yet."""
+    """Check the free space on the disk of `folder`, which may not exist yet."""
     free_gb = shutil.disk_usage(_existing(folder)).free / 1e9
     if free_gb < required_gb:
         raise ValueError(
@@ -88,7 +88,7 @@ def check_memory(required_gb: float) -> None:
 
 
 def find_memory(meminfo: str, limits: Iterable[str]) -> int:
-    """Return the bytes of memory from the text of /proc/meminfo and of the limits of control groups."""
+    """Return the bytes of memory from the text of /proc/meminfo and the limits of control groups."""
     total = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
     assert total, "/proc/meminfo has no MemTotal"
     return min([int(total[1]) * 1024, *(int(limit) for limit in limits if limit.strip().isdigit())])

@@ -1,7 +1,7 @@
 """One node: containerd, kubelet and kube-proxy in a network and a mount namespace that a process holds open.
 
 Folders of the cluster's state are mounted at /var/lib/kubelet, /run/containerd and so on. The three programs use their
-usual paths there, isolated from those of the machine. All their mounts end with the namespace.
+usual paths there, isolated from the machine's. All their mounts end with the namespace.
 """
 
 import json
@@ -22,7 +22,7 @@ NODE_FOLDERS = (
     "/var/log/containers",
     "/var/log/pods",
 )
-"""Folders that only the node has, mounted over those of the machine."""
+"""Folders that only the node has, mounted over the machine's."""
 
 SOCKET = "unix:///run/containerd/containerd.sock"
 

@@ -29,7 +29,7 @@ RANK = Outcome(
 
 
 def rows(outcome: Outcome) -> list[str]:
-    """Return the cells of the row of the fault rank."""
+    """Return the cells in the row of the fault rank."""
     line = next(line for line in render({outcome.fault: outcome}).splitlines() if "of a rank" in line)
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 

@@ -50,7 +50,7 @@ NAME = "short"
 STEPS = 80
 """Enough to inspect the job while it runs."""
 RESPONSES_PER_PROMPT = 4
-"""Half of those of example 01, for cheaper steps. The reward still doubles."""
+"""Half of example 01's, for cheaper steps. The reward still doubles."""
 
 
 def test_the_webhook_rejects_an_invalid_job_like_rlt_validate(cluster: Cluster, namespace: str) -> None:
@@ -140,7 +140,7 @@ def assert_records(rlt: Callable[..., subprocess.CompletedProcess[str]]) -> None
 
 
 def kill_operators(cluster: Cluster, namespace: str) -> None:
-    """Kill the operators of rlt and of KubeRay: the job continues in the same pods."""
+    """Kill the operators of rlt and KubeRay: the job continues in the same pods."""
     job, pods = read_job(cluster, namespace, NAME), list_pods(cluster, namespace, NAME)
     workers = [node for pod, (_, node) in pods.items() if "-head-" not in pod]
     assert len(set(workers)) == len(workers) == 2, "each worker is on its own node"

@@ -90,7 +90,7 @@ def fleets(cluster: Cluster) -> Iterator[dict[str, Fleet]]:
 
 
 def build_job(fleet: Fleet, name: str) -> Job:
-    """Build a job that requests all accelerators of a node of the fleet."""
+    """Build a job that requests all accelerators of a node in the fleet."""
     worker = {
         "resources": {"cpu": "500m", "memory": str(MEMORY), "sharedMemory": str(SHARED_MEMORY)},
         "accelerator": {"resourceName": fleet.accelerator, "count": 8},

@@ -40,7 +40,7 @@ RELEASE_TIMEOUT_S = 120.0
 
 
 def test_suspended_and_evicted_job_resumes_after_its_last_step(cluster: Cluster, namespace: str) -> None:
-    """The job saves no other checkpoint than those of its interruptions, and the metrics have each step once."""
+    """The job saves no other checkpoints than at its interruptions, and the metrics have each step once."""
     name = apply_job(
         cluster, namespace, build_learning_job("interrupted", steps=STEPS, save_freq=10 * STEPS, workers=1)
     )
@@ -83,7 +83,7 @@ def test_suspended_and_evicted_job_resumes_after_its_last_step(cluster: Cluster,
 
 @pytest.fixture
 def priority(cluster: Cluster, namespace: str) -> Iterator[str]:
-    """A PriorityClass above that of the pods of jobs, and a node with a seat."""
+    """A PriorityClass above the jobs' pods, and a node with a seat."""
     if not cluster.layout:
         pytest.skip("the resource needs the embedded cluster")
     node = cluster.nodes()[0]

@@ -68,7 +68,7 @@ def build_manifest(kind: str, name: str, spec: dict[str, object], **metadata: st
 
 
 def list_pods(cluster: Cluster, namespace: str, name: str) -> str:
-    """Return the names of the pods of the job's Ray cluster."""
+    """Return the names of the pods in the job's Ray cluster."""
     return cluster.kubectl("-n", namespace, "get", "pods", "-l", f"ray.io/cluster={name}", "-o", "name")
 
 

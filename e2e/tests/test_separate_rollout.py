@@ -40,14 +40,14 @@ def asynchronous() -> Job:
 
 
 def worker_groups(cluster: Cluster, namespace: str, name: str) -> list[str]:
-    """Return the worker group of each worker pod of the job."""
+    """Return the worker group of each worker pod in the job."""
     selector = f"ray.io/cluster={name},ray.io/node-type=worker"
     pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
     return sorted(pod["metadata"]["labels"]["ray.io/group"] for pod in pods)
 
 
 def read_spans(cluster: Cluster, namespace: str, job: Job) -> list[dict[str, Any]]:
-    """Read the lines of spans.jsonl of the run: process, phase, start and end."""
+    """Read the lines of the run's spans.jsonl: process, phase, start and end."""
     spans = job["status"]["checkpoint"]["path"] + "/../spans.jsonl"
     text = run_on_volume(cluster, namespace, ["cat", spans], get_image(job), get_mount_path(job))
     return [json.loads(line) for line in text.splitlines()]

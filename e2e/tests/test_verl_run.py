@@ -93,7 +93,7 @@ def test_a_job_trains_two_steps_and_resumes_for_a_third(python: Path, model: Pat
         assert math.isfinite(metrics["actor/pg_loss"])
         assert metrics["actor/grad_norm"] > 0
         assert 0 < metrics["critic/rewards/mean"] < 1
-        # vLLM starts with its own random weights: it has those of the trainer, also after the first update.
+        # vLLM starts with its own random weights: it has the trainer's, also after the first update.
         assert metrics["training/rollout_actor_probs_pearson_corr"] > 0.999
         assert metrics["training/rollout_probs_diff_max"] < 1e-6
     assert report

@@ -39,7 +39,7 @@ TEXTS = [
 
 
 def compose(version: str, lists: list[list[str]], config: str = "ppo_trainer") -> list[dict[str, Any]]:
-    """Compose each list of overrides with a config of this version of verl."""
+    """Compose each list of overrides with a config of this verl version."""
     python = install(ENVIRONMENTS[version], "--no-deps")
     done = subprocess.run(
         [python, "-W", "ignore", SCRIPT, config], input=json.dumps(lists), check=True, capture_output=True, text=True

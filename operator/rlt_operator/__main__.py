@@ -107,7 +107,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         type=_cidr,
         metavar="CIDR",
-        help="admit these addresses to Ray's job API and the driver, such as those of the API server; can be repeated",
+        help="admit these addresses to Ray's job API and the driver, such as the API server's; can be repeated",
     )
     webhook = run.add_argument_group("admission webhook")
     webhook.add_argument("--webhook-port", type=int, help="HTTPS port of the webhook; without it the webhook is off")

@@ -71,7 +71,7 @@ def is_true(status: RLTrainingJobStatus, type: ConditionType) -> bool:
 
 
 def get_reason(status: RLTrainingJobStatus) -> str:
-    """The reason for the phase: that of the condition that decides it, or of the first one that the job waits for."""
+    """The reason for the phase: from the condition that decides it, or from the first one that the job waits for."""
     decisive = (
         ConditionType.SUCCEEDED,
         ConditionType.FAILED,
@@ -95,7 +95,7 @@ def get_reason(status: RLTrainingJobStatus) -> str:
 
 
 def bound_reason(reason: str) -> str:
-    """The reason, or Other for one of another version of the operator: label values are bounded."""
+    """The reason, or Other for one of another operator version: label values are bounded."""
     return reason if reason in _list_reasons() else "Other"
 
 

@@ -26,7 +26,7 @@ log = logging.getLogger("rlt_operator")
 
 
 class CrdCheck:
-    """The result of the latest check of each CRD."""
+    """The result of each CRD's latest check."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
@@ -43,7 +43,7 @@ class CrdCheck:
             await asyncio.sleep(INTERVAL_S)
 
     async def check(self) -> None:
-        """Compare the installed CRDs with those of this version, and log a change of the result."""
+        """Compare the installed CRDs with this version's, and log a change of the result."""
         self._expected = self._expected or await asyncio.to_thread(_list_expected)
         for name, expected in self._expected.items():
             try:

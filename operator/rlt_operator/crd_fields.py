@@ -14,7 +14,7 @@ Schema = Mapping[str, Any]
 
 
 def list_fields(crd: Mapping[str, Any], version: str) -> frozenset[str]:
-    """The fields of a version of the CRD (apiextensions.k8s.io/v1). Empty if the CRD does not have the version."""
+    """The fields in a version of the CRD (apiextensions.k8s.io/v1). Empty if the CRD does not have the version."""
     schemas = [each["schema"]["openAPIV3Schema"] for each in crd["spec"]["versions"] if each["name"] == version]
     return frozenset(path for schema in schemas for path in _iterate_paths(schema, ""))
 

@@ -58,7 +58,7 @@ class JobMetrics(Collector):
         self._jobs: dict[tuple[str, str], _Recorded] = {}
 
     def record(self, job: Job, status: RLTrainingJobStatus, pods: Sequence[str] = ()) -> None:
-        """Replace what is recorded of a job. `pods`: the names of the pods of its RayCluster."""
+        """Replace what is recorded of a job. `pods`: the names of its RayCluster's pods."""
         ended = datetime.fromisoformat(status.completion_time) if status.completion_time else None
         framework = job.spec.framework.type if job.spec else "unknown"
         self._jobs[job.namespace, job.name] = _Recorded(

@@ -1,6 +1,6 @@
 """Leader election: of several replicas, the one that holds a Lease reconciles.
 
-The algorithm is that of client-go's tools/leaderelection. A replica never compares clocks of two machines: the Lease of
+The algorithm is from client-go's tools/leaderelection. A replica never compares clocks of two machines: the Lease of
 another holder expires when its content has not changed for its duration, on the monotonic clock of the replica that
 observes it. The holder stops writing earlier, RENEW_DEADLINE_S after it sent its last successful renewal.
 """

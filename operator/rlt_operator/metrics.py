@@ -11,7 +11,7 @@ REGISTRY = CollectorRegistry()
 
 RECONCILE_SECONDS = Histogram(
     "rlt_operator_reconcile_duration_seconds",
-    "Duration of one reconciliation of a job, by phase of the job after it.",
+    "Duration of one reconciliation, by the job's phase after it.",
     ["phase"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
     registry=REGISTRY,
@@ -83,7 +83,7 @@ CACHE_UPDATED = Gauge(
 POLLED_HEADS = Gauge("rlt_operator_polled_heads", "Ray heads that are polled.", registry=REGISTRY)
 RAY_SECONDS = Histogram(
     "rlt_operator_ray_poll_duration_seconds",
-    "Duration of one poll of a Ray head.",
+    "Duration of one Ray head poll.",
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
     registry=REGISTRY,
 )
@@ -130,7 +130,7 @@ ATTEMPTS_ENDED = Counter(
 )
 PREFLIGHT_SECONDS = Histogram(
     "rlt_operator_preflight_duration_seconds",
-    "Duration of one stage of the preflight checks: network, services, data or training.",
+    "Duration of one preflight stage: network, services, data or training.",
     ["stage"],
     buckets=(1, 5, 15, 60, 300),
     registry=REGISTRY,

@@ -112,7 +112,7 @@ class Pod:
     ray_token: str | None = None
     """Name of the Secret with the token of its Ray cluster."""
     images: tuple[str, ...] = ()
-    """Digests of the images of its containers, without init containers. Empty before they are pulled."""
+    """Digests of its containers' images, without init containers. Empty before they are pulled."""
     ready_since: datetime | None = None
     """When it became ready, if it is."""
 
@@ -144,7 +144,7 @@ class RayJob:
 
 @dataclass(frozen=True)
 class RayStep:
-    """The Ray job of a step of spec.framework.prepare."""
+    """The Ray job for a step of spec.framework.prepare."""
 
     id: str
     job: RayJob
@@ -218,7 +218,7 @@ class Config:
     digests: Mapping[str, str]
     """Key -> digest of the data."""
     is_unchanged: bool = True
-    """Whether the data is that of an operator, possibly of another version: its hash is the annotated one. Without an
+    """Whether the data is from an operator, possibly of another version: its hash is the annotated one. Without an
     annotation it is of a version that did not annotate it."""
 
 
@@ -233,11 +233,11 @@ class Observed:
     kuberay: KubeRay | None = None
     """The fields of its RayCluster CRD. Read while no RayCluster exists."""
     kuberay_active: bool = False
-    """Whether KubeRay has changed the status of a RayCluster of any job lately."""
+    """Whether KubeRay has changed the status of any job's RayCluster lately."""
     nodes: tuple[Node, ...] = ()
     """The nodes of the Kubernetes cluster. Set while the fabric is not decided, and after a failure."""
     pod_nodes: tuple[Node, ...] = ()
-    """The nodes of the pods of the RayCluster. A change of them alone does not wake the job."""
+    """The nodes of the RayCluster's pods. A change of them alone does not wake the job."""
     config: Config | None = None
     cluster: RayCluster | None = None
     queue_message: str | None = None
@@ -270,7 +270,7 @@ class Observed:
 
     @cached_property
     def job_pods(self) -> tuple[Pod, ...]:
-        """The pods of this job's RayClusters, those of a deleted RayCluster included.
+        """The pods of this job's RayClusters, with the pods of a deleted RayCluster.
 
         Other pods may have the job's label too. A RayCluster has the job's name, which no other RayCluster of the
         namespace has at the same time, and the garbage collector deletes pods whose owner never existed.
@@ -311,7 +311,7 @@ class Observed:
 
     @property
     def step_id(self) -> str | None:
-        """Id of the Ray job of `pending_step` on the current RayCluster; None if every step has succeeded."""
+        """Id of the Ray job for `pending_step` on the current RayCluster; None if every step has succeeded."""
         step = self.pending_step
         return names.step_id(self.submission_id, step.name) if self.submission_id and step else None
 

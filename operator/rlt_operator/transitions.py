@@ -36,7 +36,7 @@ def observe_transition(job: Job, new: RLTrainingJobStatus, now: datetime) -> Non
 
 
 def _sum_stages(status: RLTrainingJobStatus) -> dict[str, float]:
-    """Duration of each stage of the preflight checks. Checks of one measurement have the same duration."""
+    """Duration of each preflight stage. Checks of one measurement have the same duration."""
     measured = {(check.stage, check.seconds) for check in status.preflight}
     return {
         stage: sum(seconds or 0.0 for each, seconds in measured if each == stage)

@@ -21,7 +21,7 @@ from rlt_api.schema.crd import GROUP, RUNTIME_PLURAL, VERSION
 async def watch(wake_all: Callable[[], object], *, namespaces: Collection[str]) -> None:
     """Watch the namespaces, or all of them if the collection is empty, until this task is cancelled.
 
-    kopf has a thread and an event loop of its own: it replaces the signal handlers of the main thread, and at its end
+    kopf has its own thread and event loop: it replaces the signal handlers of the main thread, and at its end
     it cancels all tasks of its loop.
     """
     loop = asyncio.get_running_loop()

@@ -137,7 +137,7 @@ def test_a_program_that_was_not_accepted_has_nothing_to_save(ray: Ray | None) ->
         ),
     ],
 )
-def test_the_time_to_save_is_that_of_ray(spec: dict[str, Any], seconds: int) -> None:
+def test_the_time_to_save_equals_rays(spec: dict[str, Any], seconds: int) -> None:
     job = o.job(spec)
     assert job.spec
     assert get_stop_timeout(job.spec) == seconds

@@ -1,4 +1,4 @@
-"""The comparison of the installed CRDs with those of this version."""
+"""The comparison of the installed CRDs with this version's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Why a cluster is not ready: a table of causes, each with the message that reports it.
 
-Shapes of conditions and statuses are those of kubelet and scheduler 1.35.
+Shapes of conditions and statuses are from kubelet and scheduler 1.35.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_pods_on_the_host_network_declare_their_ports() -> None:
     assert "hostNetwork" not in rendered_cluster["spec"]["headGroupSpec"]["template"]["spec"]
 
 
-def test_the_ports_of_all_jobs_are_below_those_of_services_and_differ() -> None:
+def test_the_ports_of_all_jobs_are_below_the_ports_of_services_and_differ() -> None:
     """Ray rejects a port that two of its components use (ray/_private/parameter.py)."""
     attach, worker_ports = NetworkAttachment(mode="hostNetwork"), set[int]()
     for number in range(200):

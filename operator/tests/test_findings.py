@@ -226,7 +226,7 @@ def test_findings_are_part_of_the_status_as_json() -> None:
     assert FailureFinding.model_validate(finding.model_dump(by_alias=True)) == finding
 
 
-def test_problems_of_the_nodes_of_pods_are_findings_while_the_program_runs() -> None:
+def test_problems_of_the_pods_nodes_are_findings_while_the_program_runs() -> None:
     unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped."}
     pressure = {"type": "MemoryPressure", "status": "True", "reason": "KubeletHasInsufficientMemory", "message": "x"}
     healthy = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]

@@ -102,7 +102,7 @@ def test_a_job_is_never_both_stalled_and_reconciling(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_observed_generation_is_that_of_the_spec(state: str) -> None:
+def test_observed_generation_equals_the_specs(state: str) -> None:
     stored = as_stored(STATES[state][0])
     assert stored["status"]["observedGeneration"] == stored["metadata"]["generation"]
     edited = {**stored, "metadata": {"generation": stored["metadata"]["generation"] + 1}}

@@ -36,7 +36,7 @@ def test_another_holder_counts_a_transition(previous: dict[str, object]) -> None
 
 
 def test_a_lease_blocks_others_for_its_duration_since_it_was_seen() -> None:
-    """The times in the Lease are those of another machine's clock and have no effect."""
+    """The times in the Lease are from another machine's clock and have no effect."""
     seen = SeenLease({**FIRST, "leaseDurationSeconds": 10, "renewTime": "1999-01-01T00:00:00.000000Z"}, at=100.0)
     assert seen.blocks("b", 109.9)
     assert not seen.blocks("b", 110.0)

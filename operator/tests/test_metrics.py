@@ -1,6 +1,6 @@
 """The gauges of a job follow its status: missing and NaN values, findings, the end of the job, its deletion.
 
-The number of series is bounded: a test counts those of 1,000 jobs.
+The number of series is bounded: a test counts the series of 1,000 jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def status(reward: float | None, **fields: object) -> RLTrainingJobStatus:
 
 
 def series() -> dict[str, float]:
-    """Name of each gauge of the job -> value."""
+    """Name of each of the job's gauges -> value."""
     lines = [line for line in metrics.render().decode().splitlines() if 'name="sum"' in line]
     return {line.split("{")[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 

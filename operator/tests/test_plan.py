@@ -62,7 +62,7 @@ def test_a_changed_config_is_restored_before_the_start() -> None:
 
 
 @pytest.mark.parametrize("annotations", [{HASH_ANNOTATION: compute_hash(digest_data({"old.py": "1"}))}, {}])
-def test_a_config_of_another_version_of_the_operator_stays(annotations: dict[str, str]) -> None:
+def test_a_config_of_another_operator_version_stays(annotations: dict[str, str]) -> None:
     """A queued or starting cluster mounts its files. Versions before the annotation are the second case."""
     other = parse_config({"metadata": {"annotations": annotations}, "data": {"old.py": "1"}})
     assert plan(replace(o.PROVISIONING, config=other), o.NOW).apply == ()

@@ -188,7 +188,7 @@ def test_unreadable_results_are_ignored() -> None:
 
 
 def test_the_pods_of_a_check_are_truncated() -> None:
-    """The nodes are those of all pods."""
+    """The nodes are all pods' nodes."""
     many = {**FAILED, "pods": [*(f"p{number}" for number in range(999)), PODS[0].name]}
     (check,) = parse_preflight(f"{PREFLIGHT_PREFIX}{json.dumps([many])}", PODS)
     assert (len(check.pods), check.pods[-1], check.nodes) == (8, "and 993 more", [PODS[0].node])

@@ -98,7 +98,7 @@ async def test_retries_back_off_however_often_the_job_is_woken(loop: Loop) -> No
         result = await loop.run()
         writes = len(loop.api.writes)
         delays.append(result.requeue_after)
-        assert await loop.run() == result  # the watch event of its own status write
+        assert await loop.run() == result  # the watch event from the operator's status write
         assert len(loop.api.writes) == writes
         loop.seconds += result.requeue_after or 0
     assert delays == [2, 4, 8, 16, 32, 60, 60]

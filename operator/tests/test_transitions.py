@@ -80,7 +80,7 @@ def test_the_end_of_a_job_is_counted_with_its_reason(reason: str, label: str) ->
     assert count(ended, ended) == {}
 
 
-def test_the_reason_of_a_job_that_waits_is_that_of_the_first_condition_that_is_not_met() -> None:
+def test_a_waiting_job_has_the_reason_of_the_first_condition_that_is_not_met() -> None:
     accepted = condition(ConditionType.ACCEPTED, "True", Reason.VALID)
     ready = condition(ConditionType.CLUSTER_READY, "False", Reason.UNSCHEDULABLE)
     running = condition(ConditionType.RUNNING, "False", Reason.WAITING_FOR_CLUSTER)

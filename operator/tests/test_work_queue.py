@@ -60,7 +60,7 @@ async def test_one_reconciliation_starts_in_each_pass_of_the_event_loop() -> Non
     assert max(later - earlier for earlier, later in itertools.pairwise(passes)) <= 1
 
 
-async def test_depth_and_age_are_those_of_jobs_whose_reconciliation_is_not_complete() -> None:
+async def test_depth_and_age_count_jobs_whose_reconciliation_is_not_complete() -> None:
     may_end, began = asyncio.Event(), asyncio.Event()
 
     async def reconcile(key: Key) -> Result:

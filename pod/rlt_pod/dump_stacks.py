@@ -1,4 +1,4 @@
-"""Write the stacks of all Python processes of a Ray cluster, to find where a training is stuck. A Ray job runs it.
+"""Write the stacks of all Python processes in a Ray cluster, to find where a training is stuck. A Ray job runs it.
 
     python3 dump_stacks.py DIRECTORY
 
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "rlt-stacks "
-"""Start of the last line of the output."""
+"""Start of the output's last line."""
 STACK_FILE = "/memfd:rlt-stacks "
-"""Start of the name of the file to which a process writes its stacks on SIGUSR1 (rlt_pod.report.driver_report)."""
+"""Start of the file name to which a process writes its stacks on SIGUSR1 (rlt_pod.report.driver_report)."""
 TIMEOUT_S = 60
 """Time for all nodes together."""
 PROCESS_TIMEOUT_S = 10
@@ -36,14 +36,14 @@ PROCESS_TIMEOUT_S = 10
 ATTEMPTS = 3
 """Times that py-spy is run: it fails if the stack changes while it reads it."""
 MAX_PROCESSES = 64
-"""Maximum number of processes of a node."""
+"""Maximum number of processes on a node."""
 MAX_BYTES = 64 * 1024
-"""Maximum size of the stacks of one process."""
+"""Maximum size of one process's stacks."""
 OF_RAY = re.compile(
     r"^ray::(IDLE|JobSupervisor|DashboardAgent|RuntimeEnvAgent|_ray_internal|dump_node)"
     r"|/ray/dashboard/|/dump_stacks\.py "
 )
-"""Command lines of the processes of Ray and of this program (ray/_private, Ray 2.60)."""
+"""Command lines of Ray's processes and of this program (ray/_private, Ray 2.60)."""
 
 NO_STACKS = "no stacks: "
 """Start of the text about a process without stacks."""
@@ -118,7 +118,7 @@ def format_bundles(demand: Any) -> str:
 
 
 def count_devices(resources: dict[str, float]) -> dict[str, float]:
-    """The resources of a node that programs ask for, without those of Ray itself."""
+    """The resources of a node that programs ask for, without Ray's own."""
     own = ("node:", "memory", "object_store_memory", "accelerator_type:")
     return {name: amount for name, amount in sorted(resources.items()) if not name.startswith(own)}
 
@@ -223,14 +223,14 @@ def is_library(file: str) -> bool:
 
 
 def dump_node() -> list[tuple[int, str]]:
-    """The pid of each Python process of this node, and the text about it."""
+    """The pid of each Python process on this node, and the text about it."""
     pids = find_processes()
     with ThreadPoolExecutor(8) as pool:
         return [(pid, text) for pid, text in zip(pids, pool.map(dump_process, pids))]  # noqa: B905 (Python 3.8)
 
 
 def find_processes() -> list[int]:
-    """Python processes that the raylet of this node has started, without those of Ray itself and of this program."""
+    """Python processes that the raylet of this node has started, without Ray's own and this program."""
     processes = dict(read_processes())
     raylet = os.getpid()
     while raylet > 1 and processes[raylet][1] != "raylet":

@@ -1,4 +1,4 @@
-"""The lifecycle hooks of the pods of a job, run by the kubelet: end the program before the pods end.
+"""The lifecycle hooks of a job's pods, run by the kubelet: end the program before the pods end.
 
     python3 pod_hooks.py post-start|pre-stop
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ATTEMPT_DIRECTORY = "RLT_ATTEMPT_DIRECTORY"
-"""Variable with the folder of the attempt. A pod of a job without a volume does not have it."""
+"""Variable with the folder of the attempt. Pods of a job without a volume do not have it."""
 SESSION_LOGS = "/tmp/ray/session_latest/logs"
 """The logs of Ray in a pod (--temp-dir of `ray start`, Ray 2.60)."""
 LOG = re.compile(r"^(?!job-driver-|runtime_env).*\.(log|out|err)(\.\d+)?$")
@@ -22,7 +22,7 @@ LOG = re.compile(r"^(?!job-driver-|runtime_env).*\.(log|out|err)(\.\d+)?$")
 MAX_FILE_BYTES = 2**20
 """Maximum size of a copied file: the end of the log."""
 MAX_POD_BYTES = 32 * 2**20
-"""Maximum size of the files of a pod. The logs that changed last have precedence."""
+"""Maximum size of a pod's files. The logs that changed last have precedence."""
 TIMEOUT_S = 20.0
 """Time for the copies. A storage that hangs must not keep the pod until the end of its grace period."""
 SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY", re.IGNORECASE)

@@ -106,7 +106,7 @@ def read_fields(file: Path) -> dict[str, int]:
 
 
 def query_gpus() -> dict[str, object] | None:
-    """The output of the first of TOOLS that exists: program, exit code, text."""
+    """The output of the first program in TOOLS that exists: program, exit code, text."""
     for command in TOOLS:
         if shutil.which(command[0]):
             try:

@@ -5,7 +5,7 @@
     pack DIRECTORY SIZE       the ends of all files, as a compressed tar archive in base64
     records DIRECTORY SIZE    the same for config, metrics and the latest rollouts of the run
 
-DIRECTORY is the run directory. PATH is relative to attempts/; without a number it is that of the latest attempt. The
+DIRECTORY is the run directory. PATH is relative to attempts/; without a number it is the latest attempt's. The
 program has no imports outside of the standard library (Python 3.8 or later), because it runs in the image of the job.
 """
 
@@ -66,7 +66,7 @@ def list_files(attempts: Path) -> None:
 
 
 def show_file(attempts: Path, path: str, size: int) -> None:
-    """Print the end of a file with that of the file that it continues (PATH.1)."""
+    """Print the end of a file with the end of the file that it continues (PATH.1)."""
     if not path.partition("/")[0].isdigit():
         path = f"{find_latest(attempts)}/{path}"
     file = attempts / path
@@ -85,7 +85,7 @@ def find_latest(attempts: Path) -> str:
 
 
 def pack_files(folder: Path, files: list[Path], size: int, max_file: int) -> None:
-    """Print an archive of the ends of the files, at most `max_file` bytes of each.
+    """Print an archive with the ends of the files, at most `max_file` bytes of each.
 
     What exceeds the size is left out, the oldest files first.
     """

@@ -116,7 +116,7 @@ def test_the_progress_bar_counts_only_without_step_lines() -> None:
     assert report_after(bar.format(0), "step:1 - a:1", bar.format(2))["step"] == 1
 
 
-def test_metrics_of_one_step_are_merged_and_those_of_the_next_step_replace_them() -> None:
+def test_metrics_of_one_step_are_merged_and_the_next_steps_replace_them() -> None:
     first = ("step:1 - critic/rewards/mean:0.5", "step:1 - actor/kl_loss:0.1")
     assert report_after(*first)["metrics"] == {"reward": 0.5, "kl": 0.1}
     assert report_after(*first, "step:2 - actor/kl_loss:0.2")["metrics"] == {"kl": 0.2}
@@ -138,7 +138,7 @@ def test_seconds_per_step_is_the_mean_of_the_latest_steps(lines: list[str], seco
     assert report_after(*lines)["secondsPerStep"] == seconds
 
 
-def test_the_longest_step_is_that_of_the_whole_program() -> None:
+def test_the_longest_step_is_of_the_whole_program() -> None:
     lines = ["step:1 - timing_s/step:9.5", *(f"step:{step} - timing_s/step:2" for step in range(2, 30))]
     assert report_after(*lines)["longestStepSeconds"] == 9.5
 
@@ -164,7 +164,7 @@ def test_a_command_without_steps_has_no_report() -> None:
     assert build_report(finish(update(START, "hello step: 4", 1.0), 2.0)) is None
 
 
-def test_every_metric_of_the_report_is_a_field_of_the_api() -> None:
+def test_every_metric_in_the_report_is_a_field_of_the_api() -> None:
     assert ProgressMetrics.model_validate(dict.fromkeys(METRICS, 1.0))
 
 
@@ -176,7 +176,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-def test_metrics_equal_those_of_the_trainer() -> None:
+def test_metrics_equal_the_trainers() -> None:
     """Every metric that the trainer names, one of a phase, one without a name, and a value that is not finite."""
     keys = [gauge.verl for gauge in GAUGES if not gauge.verl.endswith("/*")]
     metrics = {key: float(number) for number, key in enumerate([*keys, "timing_s/gen", 'val/"x"'], start=2)}

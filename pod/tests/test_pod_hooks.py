@@ -132,7 +132,7 @@ def test_the_token_of_ray_is_sent(serve: list[RayJobs], monkeypatch: pytest.Monk
     assert ray.authorization == {"Bearer secret"}
 
 
-def test_the_processes_of_a_pod_share_a_namespace_unless_it_is_that_of_the_node() -> None:
+def test_a_pods_processes_share_a_namespace_unless_it_is_the_nodes() -> None:
     """Process 1 of a namespace ignores SIGTERM unless it handles it. Kubernetes rejects both fields together."""
     head = {"podTemplate": {"spec": {"hostPID": True}}}
     job = o.job({**o.SPEC, "cluster": {**o.SPEC["cluster"], "head": head}})

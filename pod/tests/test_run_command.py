@@ -88,7 +88,7 @@ def test_the_last_line_is_the_report(start: Start) -> None:
     assert (last.stage, last.step, last.total_steps, last.metrics.reward) == ("finished", 2, 4, 0.5)
 
 
-def test_the_rules_over_metrics_are_those_of_the_job(start: Start) -> None:
+def test_the_rules_over_metrics_come_from_the_job(start: Start) -> None:
     job = o.job(
         {**o.COMMAND_SPEC, "observability": {"metricRules": {"entropyCollapse": {"threshold": 0.5, "steps": 1}}}}
     )
@@ -110,7 +110,7 @@ def test_a_failed_command_is_not_finished(start: Start) -> None:
 @pytest.mark.parametrize(
     ("script", "code"), [("raise SystemExit(200)", 200), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
-def test_the_exit_code_is_that_of_the_command(start: Start, script: str, code: int) -> None:
+def test_the_exit_code_is_the_commands(start: Start, script: str, code: int) -> None:
     assert end(start(script, "--port", str(free_port()))) == (code, b"", "")
 
 

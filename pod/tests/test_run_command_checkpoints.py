@@ -72,7 +72,7 @@ def test_the_latest_checkpoint_is_exported_after_the_training(start: Start, tmp_
 
 @pytest.mark.parametrize(("script", "code"), [(SAVE, 9), (f"{SAVE}sys.exit(7)", 7), ("", 0)])
 def test_a_training_or_export_that_fails_exports_nothing(start: Start, tmp_path: Path, script: str, code: int) -> None:
-    """The exit code is that of the part that failed. Without a checkpoint there is nothing to export."""
+    """The exit code is from the part that failed. Without a checkpoint there is nothing to export."""
     failing = f"{EXPORT.replace('mkdir', 'path.exists').partition('open')[0]}sys.exit(9)"
     returned, out, _ = end(start(f"import sys{script}", *export_options(tmp_path, failing)))
     report = parse_last_report(out.decode())

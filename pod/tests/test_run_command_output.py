@@ -53,7 +53,7 @@ def test_a_full_disk_does_not_end_the_command(mounted: Path) -> None:
 
 
 def test_the_output_is_kept_in_a_file(start: Start, tmp_path: Path) -> None:
-    """Appended to that of the run before a suspension, with the last report. The exit code is unchanged."""
+    """Appended to the output of the run before a suspension, with the last report. The exit code is unchanged."""
     log = tmp_path / "attempts/1/program.log"
     outputs = []
     for _ in range(2):
@@ -87,7 +87,7 @@ sum-workers-{0}:73:196 [0] NCCL INFO ncclCommInitRank comm 0x55d0c0 rank {0} nra
 
 
 @pytest.mark.parametrize("code", [1, 0])
-def test_the_output_of_a_failed_program_has_the_warnings_in_the_files_of_nccl(
+def test_a_failed_programs_output_has_the_warnings_in_nccls_files(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setenv("NCCL_DEBUG_FILE", f"{tmp_path}/nccl-%h-%p.log")

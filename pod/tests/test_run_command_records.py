@@ -69,7 +69,7 @@ def test_the_logs_of_all_attempts_are_served(start: Start, gate: Gate, tmp_path:
 
 
 def test_the_responses_of_verl_are_served_as_rollouts(start: Start, gate: Gate, tmp_path: Path) -> None:
-    """The lines are those of verl 0.9.1 with a reward function that returns more numbers."""
+    """The lines are from verl 0.9.1 with a reward function that returns more numbers."""
     port, folder = free_port(), tmp_path / "rollouts"
     options = ("--run-directory", str(tmp_path), "--verl-rollouts", str(folder))
     process = start(gate.wait, "--port", str(port), *options)
@@ -111,7 +111,7 @@ def test_the_folder_of_verls_responses_is_found(framework: dict[str, Any], folde
     assert (words[words.index("--verl-rollouts") + 1] if "--verl-rollouts" in words else None) == folder
 
 
-def test_the_folder_of_responses_is_found_in_the_overrides_of_verl() -> None:
+def test_the_folder_of_responses_is_found_in_verls_overrides() -> None:
     framework = {**VERL["framework"], "overrides": ["trainer.rollout_data_dir=/mnt/rlt/responses"]}
     job = o.job({**VERL, "framework": framework})
     assert job.spec, job.findings
@@ -138,7 +138,7 @@ def test_the_size_of_the_file_is_bounded_and_both_parts_are_read(
         after = update(progress, f"step:{number} - critic/rewards/mean:0.5", 1.0)
         history.record(progress, after)
         history.record(after, update(after, "another line", 2.0))
-        history.close()  # each line is a write of its own
+        history.close()  # each line is a separate write
         progress = after
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 3 * 60
     kept = parse(read_history(tmp_path / "metrics.jsonl", after=0))

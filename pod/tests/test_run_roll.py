@@ -23,7 +23,7 @@ def save(directory: Path, attempt: str, step: int, *, complete: bool = True) -> 
     return folder
 
 
-def test_the_latest_checkpoint_is_that_of_the_latest_attempt_with_a_complete_one(tmp_path: Path) -> None:
+def test_the_latest_checkpoint_is_from_the_latest_attempt_with_a_complete_one(tmp_path: Path) -> None:
     assert find_roll_checkpoint(str(tmp_path)) is None
     save(tmp_path, "20260101-000000", 40)
     latest = save(tmp_path, "20260102-000000", 20)
@@ -54,7 +54,7 @@ def test_driver_runs_on_a_living_node_with_accelerators() -> None:
     assert count_devices(nodes) == 16
 
 
-def test_names_are_those_of_the_config() -> None:
+def test_names_are_read_from_the_config() -> None:
     assert VARIABLE == RESUME_VARIABLE
     assert LAUNCHER == "run_roll.py"
 

@@ -140,7 +140,7 @@ ALERTS = (
         f"and on (namespace, job) ({RUNNING}) or {RAY_GPU_USE} < 5 and on (namespace, job) ({RUNNING})",
         lasting="15m",
         summary="{{ $labels.namespace }}/{{ $labels.job }}: the GPUs of {{ $labels.pod }} are idle",
-        meaning="No GPU of a pod of the running job was used more than 5 % for 30 minutes. It requires the "
+        meaning="No GPU of a running job's pod was used more than 5 % for 30 minutes. It requires the "
         "metrics of Ray, or NVIDIA's dcgm-exporter with the labels of pods.",
         inspect=(
             "The dashboard rlt / Run, step time: which phase all others wait for.",
@@ -193,8 +193,9 @@ ALERTS = (
         expression=f"{_kl_grows('rlt_trainer_kl')} or {_kl_grows('rlt_trainer_reward_kl')}",
         lasting="10m",
         summary="{{ $labels.namespace }}/{{ $labels.job }}: KL divergence is {{ $value | humanize }} nats and grows",
-        meaning="The KL divergence to the reference model is above 0.5 nats per token, and four times that of half an "
-        "hour ago. The policy moves away from the reference, often towards text with a high reward and a low quality.",
+        meaning="The KL divergence to the reference model is above 0.5 nats per token, four times as high as "
+        "half an hour ago. The policy moves away from the reference, often towards text with a high reward and a low "
+        "quality.",
         inspect=(
             "`rlt rollouts NAME`: responses with a high reward that are not better.",
             "`rlt metrics NAME actor/kl_loss actor/grad_norm --plot`.",
@@ -212,7 +213,7 @@ ALERTS = (
         "(max_over_time(rlt_trainer_entropy[1d])) and max by (namespace, job) (deriv(rlt_trainer_entropy[30m])) < 0",
         lasting="10m",
         summary="{{ $labels.namespace }}/{{ $labels.job }}: entropy fell to {{ $value | humanize }} nats",
-        meaning="The entropy of the policy is below a fifth of its maximum of the last day and falls. The responses to "
+        meaning="The policy's entropy is below a fifth of its maximum over the last day and falls. The responses to "
         "a prompt become equal, and equal rewards have no gradient. It is expected if the task is solved.",
         inspect=(
             "Mean reward: if it is at its maximum, the policy has learned the task.",
@@ -253,7 +254,7 @@ ALERTS = (
             "The targets of Prometheus: port 8080 of the operator's pods.",
         ),
         act=(
-            "Pods crash: `kubectl logs --previous`. CRDs too old: apply those of the chart.",
+            "Pods crash: `kubectl logs --previous`. CRDs too old: apply the chart's CRDs.",
             "No permission for the Lease: install the chart's Role again.",
         ),
     ),

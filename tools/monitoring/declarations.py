@@ -1,4 +1,4 @@
-"""The metrics that operator and driver declare, and those of Ray, vLLM and DCGM that alerts and dashboards query."""
+"""The metrics that operator and driver declare, and Ray's, vLLM's and DCGM's that alerts and dashboards query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlt_pod.report import prometheus_names as names
 
 SUFFIXES = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 OF_A_JOB = ("namespace", "job")
-"""Labels of all series of a driver."""
+"""Labels of all a driver's series."""
 
 EXTERNAL = {
     "DCGM_FI_DEV_GPU_UTIL": "NVIDIA's dcgm-exporter",
@@ -81,7 +81,7 @@ def list_driver_metrics() -> Iterator[Metric]:
 
 
 def list_operator_metrics() -> Iterator[Metric]:
-    """List the metrics of the operator, in the order of their declaration, then those of each job."""
+    """List the metrics of the operator, in the order of their declaration, then each job's."""
     for value in vars(metrics).values():
         if isinstance(value, Counter | Gauge | Histogram):
             (family,) = value.describe()

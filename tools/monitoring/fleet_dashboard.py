@@ -54,7 +54,7 @@ FLEET = Dashboard(
                       query_quantiles("rlt_operator_job_start_delay_seconds"), unit="s"),
                 Panel("Time to the first step", "Time from the creation of a job to its first completed step.",
                       query_quantiles("rlt_operator_job_first_step_seconds"), unit="s"),
-                Panel("Preflight", "Duration of each stage of the preflight checks.",
+                Panel("Preflight", "Duration of each preflight stage.",
                       query_quantiles("rlt_operator_preflight_duration_seconds", "stage"), unit="s",
                       requires="preflight checks"),
             ),

@@ -34,7 +34,7 @@ OPERATOR = Dashboard(
             (
                 Panel("API requests", "Requests to the API server, by method and status.",
                       (query_rate("rlt_operator_api_requests_total", "method", "code"),), unit="reqps", minimum=0),
-                Panel("Polls of Ray heads", "Duration of a poll of a Ray head.",
+                Panel("Polls of Ray heads", "Duration of a Ray head poll.",
                       query_quantiles("rlt_operator_ray_poll_duration_seconds"), unit="s"),
                 Panel("Heads", "Ray heads that are polled, and polls per second that a head did not answer.",
                       (Query("rlt_operator_polled_heads", "{{pod}} heads"),

@@ -135,7 +135,7 @@ GPUS = Row(
 RAY = Row(
     "Ray",
     (
-        Panel("CPU of the pods", "Used share of the CPUs of each pod.",
+        Panel("CPU of the pods", "Used share of each pod's CPUs.",
               (Query(f"ray_node_cpu_utilization{JOB}", "{{pod}}"),), unit="percent", minimum=0,
               requires="the metrics of Ray"),
         Panel("Memory of the pods", "Used memory of each pod.",

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from check_docs import ROOT, check_page, check_path, check_repetitions
-from check_terms import find_terms, read_terms
 from markdown_page import Page, read_page, slugify
 
 JOB = "apiVersion: rlt.dev/v1alpha1\nkind: RLTrainingJob\nmetadata: {name: a}\nspec: {model: {fromSeed: {seed: x}}}"
@@ -89,17 +88,9 @@ def test_paths_of_other_trees_are_not_checked() -> None:
     assert not (ROOT / "runs").exists()
 
 
-def test_anchors_are_those_of_github() -> None:
+def test_anchors_equal_githubs() -> None:
     assert slugify("What has not run on a GPU") == "what-has-not-run-on-a-gpu"
     assert slugify("`rlt get`, and [more](page.md)") == "rlt-get-and-more"
-
-
-def test_terms_are_found_across_line_breaks() -> None:
-    terms = read_terms("# comment\n\\bold phrase\\b -> new word\n")
-    assert list(find_terms("# An old\n# phrase.\n\nAn Old  phrase.", terms)) == [
-        (1, "old # phrase", "new word"),
-        (4, "Old phrase", "new word"),
-    ]
 
 
 def test_readme_has_at_most_150_lines() -> None:

@@ -1,6 +1,6 @@
 """Write docs/reference/families-that-train.md: `make test-models`, or some of it with FAMILIES= and COLUMNS=.
 
-Each cell is the result of a run of a tiny model. The results are in families_that_train.json; cells that are not
+Each cell is the result of a run with a tiny model. The results are in families_that_train.json; cells that are not
 measured stay as they are.
 """
 

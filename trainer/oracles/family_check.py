@@ -1,4 +1,4 @@
-"""Compares the trainer's log-probabilities and values of a model family with those of transformers."""
+"""Compares the trainer's log-probabilities and values of a model family with transformers'."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def read_export(folder: Path) -> list[float]:
 
 
 def run_context_parallel(name: str, folder: str, rank: int) -> float:
-    """Return the difference of log-probabilities of two ranks that share each sequence from transformers'."""
+    """Return how far the log-probabilities of two ranks that share each sequence differ from transformers'."""
     import torch.distributed as dist
     from family_check import TEMPERATURE, compute_one_by_one, sample_tokens
     from torch.distributed.device_mesh import init_device_mesh

@@ -67,7 +67,7 @@ def build_introduction() -> list[str]:
         f"The causal language models of transformers {transformers.__version__}, by `model_type` in config.json. For",
         "each one the script builds a model with tiny sizes and random weights, saves it, and loads it like a train",
         "worker: created without data, sharded by FSDP2, read from its files. *Yes* means: the log-probabilities of",
-        f"{len(LENGTHS)} sequences of different lengths, or a critic's values, equal those of transformers' own",
+        f"{len(LENGTHS)} sequences of different lengths, or a critic's values, equal transformers' own",
         f"forward, one sequence at a time, to {TOLERANCE:g} in float32. The driver rejects everything else with the",
         "reason before it starts the workers. Models with custom code (`model.trustRemoteCode`) are not checked.",
         "",

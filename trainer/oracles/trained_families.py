@@ -1,6 +1,6 @@
 """Tiny models of the tested families: the shape of the published config, few layers, small widths.
 
-The values that are not sizes, such as norms of queries, scales, patterns of layers and tied embeddings, are those of
+The values that are not sizes, such as norms of queries, scales, patterns of layers and tied embeddings, are from
 the config.json of the model that `published` names.
 """
 

@@ -1,6 +1,6 @@
 """A program of openai-agents, in an environment without the trainer: `python agents_program.py QUESTION`.
 
-Its settings are those of openai-agents for any server but OpenAI's. The server and the key are in the environment.
+Its settings are openai-agents' for any server but OpenAI's. The server and the key are in the environment.
 """
 
 from __future__ import annotations

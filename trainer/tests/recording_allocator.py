@@ -39,7 +39,7 @@ class RecordingAllocator(PeakBytes):  # type: ignore[no-untyped-call]
             self.peak = self.allocated
 
     def replace_that_of_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Make the train worker of this process release this allocator's memory, as if it were that of a GPU."""
+        """Make the train worker of this process release this allocator's memory, as if it were a GPU's."""
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: self.allocated)
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: self.reserved)
         monkeypatch.setattr(torch.cuda, "ipc_collect", lambda: None)

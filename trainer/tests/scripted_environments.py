@@ -1,4 +1,4 @@
-"""Environments of the tests of conversations. Their processes import this module."""
+"""Environments for the tests of conversations. Their processes import this module."""
 
 from __future__ import annotations
 

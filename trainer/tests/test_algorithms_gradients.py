@@ -37,7 +37,7 @@ def test_policy_loss_and_kl(name: str, convention: ConventionName) -> None:
     assert gradcheck(loss, LOG_PROBS.clone().requires_grad_())
 
 
-def test_the_gspo_gradient_is_that_of_the_response_ratio() -> None:
+def test_the_gspo_gradient_equals_the_response_ratios() -> None:
     advantages = ADVANTAGES[:, :1].expand(8, 5)
 
     def of_sequences(log_probs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""In TRL's convention the results equal those of TRL 1.16.0's trainers, except as documented in docs/algorithms.md."""
+"""In TRL's convention the results equal TRL 1.16.0's, except as documented in docs/algorithms.md."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_losses(case: dict[str, Any]) -> None:
         close(gradient, case["gradient"])
 
 
-def test_the_expected_gradient_of_the_distillation_loss_is_that_of_gkds_reverse_kl() -> None:
+def test_the_expected_gradient_of_the_distillation_loss_equals_gkds_reverse_kl() -> None:
     """The expectation over the token that the policy samples, for each of the positions."""
     case = ORACLE["distillation"]
     logits, teacher = (torch.tensor(case[name], dtype=torch.float64) for name in ("student", "teacher"))
@@ -141,7 +141,7 @@ def test_the_expected_gradient_of_the_distillation_loss_is_that_of_gkds_reverse_
     close(logits.grad, case["gradient"])
 
 
-def test_the_loss_and_metrics_of_preferences_are_those_of_dpo() -> None:
+def test_preferences_have_dpos_loss_and_metrics() -> None:
     case = ORACLE["preferences"]
     assert Dpo().beta == case["beta"]
     log_probs = INPUTS["log_probs"].clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""The results equal those of verl 0.9.1's functions, recorded by trainer/oracles/make_fixtures.py."""
+"""The results equal verl 0.9.1's, recorded by trainer/oracles/make_fixtures.py."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_policy_losses(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", ORACLE["bypassed"], ids=lambda case: case["mode"])
-def test_the_loss_of_bypass_mode_is_that_of_the_engines_log_probabilities(case: dict[str, Any]) -> None:
+def test_bypass_mode_has_the_loss_of_the_engines_log_probabilities(case: dict[str, Any]) -> None:
     log_probs = INPUTS["log_probs"].clone().requires_grad_()
     clip = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.3, "clip_ratio_c": 3.0}
     inputs = LossInputs(log_probs, INPUTS["rollout_log_probs"], INPUTS["advantages"], MASK, **clip)

@@ -98,7 +98,7 @@ def names(directory: Path) -> set[str]:
     ],
     ids=["plain", "tied", "experts"],
 )
-def test_an_export_of_a_checkpoint_equals_the_export_of_the_run(
+def test_a_checkpoints_export_equals_the_runs_export(
     architecture: PreTrainedConfig, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     model = random_model(architecture)

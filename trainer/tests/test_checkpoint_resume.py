@@ -1,4 +1,4 @@
-"""A run resumes from its latest checkpoint, skips damaged ones, and rejects those of another model."""
+"""A run resumes from its latest checkpoint, skips damaged ones, and rejects another model's."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_row_has_verls_format(tmp_path: Path) -> None:
     }
 
 
-def test_the_training_prompts_are_those_of_the_train_split(tmp_path: Path) -> None:
+def test_the_training_prompts_are_from_the_train_split(tmp_path: Path) -> None:
     other = {"question": "Other?", "answer": "#### 2"}
     data = Data(preset="gsm8k", path=str(write(tmp_path / "source", [GOOD], [other])))
     prompts = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path / "run")

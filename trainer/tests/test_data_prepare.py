@@ -62,7 +62,7 @@ def read_with_datasets(file: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("name", "row"), [("gsm8k", GSM8K), ("math", MATH)])
 @pytest.mark.parametrize("source", ["path", "hub"])
-def test_the_rows_are_those_of_verl(
+def test_the_rows_equal_verls(
     source: str, name: str, row: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A folder of JSON lines is a data set on the hub for the library datasets, with the configuration `default`."""

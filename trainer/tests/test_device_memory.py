@@ -1,7 +1,7 @@
 """A colocated engine wakes beside the states of the train worker alone.
 
 On CPUs, RecordingAllocator stands for torch's CUDA allocator: the loop, the train worker and the release are the real
-ones. It records the bytes of tensors, which are those of a GPU except for activations. A GPU must still show what the
+ones. It records the bytes of tensors, which are as on a GPU except for activations. A GPU must still show what the
 allocator adds to them: segments that keep unused parts (the metric perf/release_unused_gb), rounding, and the memory of
 CUDA and NCCL.
 """
@@ -49,11 +49,11 @@ JOB: dict[str, Any] = {
     "cluster": {"workers": [{"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8, "memory": "80Gi"}}]},
 }
 DEVICE, SHARE = 80 * GIB, 0.6 * 80 * GIB
-"""Memory of a device of JOB, and gpuMemoryUtilization of it."""
+"""Memory of a device in JOB, and gpuMemoryUtilization of it."""
 
 
 def sum_parts() -> tuple[float, float]:
-    """Return the bytes of the states of a train worker of JOB, and those of its update (rlt_api.rules.memory)."""
+    """Return the bytes of the states in a train worker of JOB, and of its update (rlt_api.rules.memory)."""
     spec = RLTrainingJobSpec.model_validate(JOB)
     assert spec.model is not None
     size = model_size(spec.model)

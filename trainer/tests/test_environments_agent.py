@@ -189,7 +189,7 @@ def test_episodes_run_at_the_same_time_and_get_their_own_responses(run: Run) -> 
     assert {episode.reward for episode in episodes} == {1.0}
 
 
-def test_log_probabilities_are_those_of_the_engine(run: Run) -> None:
+def test_log_probabilities_come_from_the_engine(run: Run) -> None:
     (episode,) = run("read_log_probs", Turns("hello"), make_prompt())
     assert episode.reward == sum(episode.response.log_probs) == -3.0
 

@@ -78,7 +78,7 @@ Processes = Callable[..., EnvironmentProcesses]
 
 @pytest.fixture
 def processes() -> Iterator[Processes]:
-    """Builds the processes of an environment of scripted_environments."""
+    """Builds the processes of an environment from scripted_environments."""
     made: list[EnvironmentProcesses] = []
 
     def build(environment: str = "Echo", *, timeout_s: float = 60) -> EnvironmentProcesses:

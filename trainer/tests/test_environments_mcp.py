@@ -198,7 +198,7 @@ def test_a_server_over_http_that_is_started_again_is_used_again(monkeypatch: pyt
     assert (good, again) == ("6", "8")
 
 
-def test_a_failure_of_a_server_is_a_failure_of_the_conversation() -> None:
+def test_a_servers_failure_is_a_failure_of_the_conversation() -> None:
     episode, _ = talk(multi_turn(STDIO), write_call("leave"), "5")
     assert "MCP server" in str(episode.failure)
     assert episode.response.finish_reason == "abort"

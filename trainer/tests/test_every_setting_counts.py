@@ -1,6 +1,6 @@
 """Every field of spec.algorithm and spec.training changes a known number of the real off-policy update.
 
-The rows are computed by hand. A field without a row fails a test, as does a row whose number is that of the default.
+The rows are computed by hand. A field without a row fails a test, as does a row with the default's number.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RATIOS = torch.tensor([[2.0, 0.5, 0.6], [4.0, 1.0, 1.0]])
 """Of the current to the old probabilities: beyond every bound of a clip. The last two are padding."""
 ADVANTAGES = torch.tensor([[1.0, 1.0, -1.0], [-1.0, 0.0, 0.0]])
 DIVERGENCE = torch.tensor([[0.5, -0.25, 0.1], [0.3, 0.0, 0.0]])
-"""Log-probability of the policy minus that of the reference."""
+"""Log-probability of the policy minus the reference's."""
 TEMPERATURE = 0.7
 
 
@@ -113,14 +113,14 @@ def teacher_distance(files: str, algorithm: Json, training: Json) -> float:
 
 
 def teacher_gradient(files: str, algorithm: Json, training: Json) -> float:
-    """The norm of the gradient, as a multiple of that of the distillation with a coefficient of 0.1 alone."""
+    """The gradient norm, as a multiple of the distillation's alone with a coefficient of 0.1."""
     unit = {"distillation": {"modelPath": "/teacher", "lossCoef": 0.1}}
     alone = Update(files, unit).step(torch.zeros_like(ADVANTAGES))
     return Update(files, algorithm, training).step().grad_norm / alone.grad_norm
 
 
 def chosen_reward(files: str, algorithm: Json, training: Json) -> float:
-    """The implicit reward of the first response, whose log-probability is 0.35 above that of the reference."""
+    """The implicit reward of the first response, whose log-probability is 0.35 above the reference's."""
     update = Update(files, algorithm, training)
     mask = SEQUENCES.response_mask
     reference = ((update.log_probs - DIVERGENCE) * mask).sum(-1)
@@ -144,7 +144,7 @@ def change(files: str, algorithm: Json, training: Json) -> float:
 
 
 def averages(files: str, algorithm: Json, training: Json) -> float:
-    """(1 - beta1)^2 / (1 - beta2): the square of the first average of a gradient, divided by that of its square."""
+    """(1 - beta1)^2 / (1 - beta2): a gradient's first average, squared, divided by the first average of its square."""
     update = Update(files, algorithm, training)
     update.step()
     _, average, squares = update.state()
@@ -245,7 +245,7 @@ def advantage(files: str, algorithm: Json, training: Json) -> float:
 
 
 def first_return(files: str, algorithm: Json, training: Json) -> float:
-    """The return of the first of two tokens: with values of 0.25, 0.25 gamma + 0.75 gamma lambda."""
+    """The return of the first token in two: with values of 0.25, 0.25 gamma + 0.75 gamma lambda."""
     returns = experience({"advEstimator": "gae", "critic": {}, **algorithm}).experience.returns
     assert returns is not None
     return float(returns[0, 0])

@@ -49,7 +49,7 @@ def test_the_critic_learns_the_values_of_ppo(tmp_path: Path) -> None:
 def test_the_second_stage_continues_after_the_last_step_of_the_first(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its reference is also that of the first. Without the warm-up in its config, it warns."""
+    """Its reference is also the first's. Without the warm-up in its config, it warns."""
     first = shorten("01-arithmetic-grpo.yaml", tmp_path / "first", totalSteps=2, warmup_steps=5)
     assert [step["step"] for step in train(first)] == [1, 2]
     second = shorten("26-resume-from-another-job.yaml", tmp_path / "second", totalSteps=3, warmup_steps=5)

@@ -123,7 +123,7 @@ def test_each_task_one_step_off(make_config: MakeConfig, task: dict[str, Any], a
 @pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_digits_with_a_dense_reward_after_a_short_warmup(make_config: MakeConfig, algorithm: str) -> None:
-    """The score rises from below to above that of the best constant answer."""
+    """The score rises from below to above the best constant answer's."""
     means = scores(make_config(**DIGITS, algorithm=ALGORITHMS[algorithm]))
     assert 0.2 < means[0] < BLIND
     assert final_mean(means) > DIGITS_BAR

@@ -74,7 +74,7 @@ def test_a_run_of_two_ranks_resumes_on_one(make_config: MakeConfig, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_mixture_of_two_ranks_has_the_steps_of_one(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_a_mixture_on_two_ranks_has_the_steps_of_one(make_config: MakeConfig, tmp_path: Path) -> None:
     """The ranks split its experts, and all of them change the biases of its routers. Each sync is verified."""
     import torch
     from transformers import AutoModelForCausalLM

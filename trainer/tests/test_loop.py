@@ -340,7 +340,7 @@ def test_every_algorithm_runs(make_config: MakeConfig, algorithm: dict[str, Any]
     assert all(value is not None for step in steps for value in step.values())
 
 
-def test_the_flops_of_a_critic_are_those_of_its_own_model(
+def test_a_critics_flops_are_counted_from_its_model(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = Model(from_seed=SeededModel(hidden_size=64, num_hidden_layers=1))

@@ -1,4 +1,4 @@
-"""Log-probabilities and values of each model family equal those of transformers, or the family is rejected."""
+"""Log-probabilities and values of each model family equal transformers', or the family is rejected."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SAMPLE = (
     *("qwen3", "llama", "gemma2", "gemma3", "gemma3n_text", "granite", "hyperclovax", "cohere2", "falcon_h1"),
     *("minicpm3", "inkling_text", "gpt2", "gpt_oss", "mixtral", "deepseek_v3", "qwen3_next", "mamba", "bloom", "phi3"),
 )
-"""One of each kind of buffer, logit scale, cap, mixture, recurrence and position."""
+"""One of each kind: buffer, logit scale, cap, mixture, recurrence and position."""
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_the_page_is_up_to_date(cpu_mesh: DeviceMesh) -> None:
     assert DATA.read_text() == build_data(supports), "run .venv/bin/python trainer/oracles/model_families.py"
 
 
-@pytest.mark.skipif(Version(transformers.__version__) < Version("5.19"), reason="the page is that of transformers 5.19")
+@pytest.mark.skipif(Version(transformers.__version__) < Version("5.19"), reason="the page is for transformers 5.19")
 def test_the_page_lists_every_causal_language_model() -> None:
     lines = PAGE.read_text().splitlines()
     introduction = build_introduction()
@@ -102,7 +102,7 @@ def test_adapters_on_experts_are_rejected() -> None:
     config = build_tiny_config("qwen3_moe")
     for targets in (["all-linear"], ["q_proj", "gate_proj"]):
         with pytest.raises(
-            ValueError, match=r"model\.lora\.targetModules: .* contains experts or routers of models of type qwen3_moe"
+            ValueError, match=r"model\.lora\.targetModules: .* contains experts or routers of qwen3_moe models"
         ):
             validate_adapters(config, Lora(rank=4, target_modules=targets))
     validate_adapters(config, Lora(rank=4, target_modules=["q_proj", "o_proj"]))
@@ -129,7 +129,7 @@ def test_an_encoder_is_rejected() -> None:
 
 def test_a_family_without_value_head_is_rejected_as_a_critic() -> None:
     validate_critic_family(Qwen3Config(), packed=True)
-    with pytest.raises(ValueError, match=r"algorithm\.critic\.modelPath: .* models of type gemma3_text"):
+    with pytest.raises(ValueError, match=r"algorithm\.critic\.modelPath: .* gemma3_text models"):
         validate_critic_family(Gemma3TextConfig(), packed=False)
 
 

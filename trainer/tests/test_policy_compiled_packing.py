@@ -32,7 +32,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 
 def draw_lengths() -> Iterator[tuple[int, ...]]:
-    """Yield the lengths of the sequences of each batch: 1 to 12 sequences of 2 to 30 tokens."""
+    """Yield the sequence lengths of each batch: 1 to 12 sequences of 2 to 30 tokens."""
     generator = random.Random(0)
     for _ in range(BATCHES):
         yield tuple(generator.randint(2, 30) for _ in range(generator.randint(1, 12)))

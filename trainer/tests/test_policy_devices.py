@@ -27,7 +27,7 @@ KERNELS = [
     pytest.param(_flash, "cuda", torch.bfloat16, id="FlashAttention", marks=pytest.mark.gpu),
 ]
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
-"""Absolute and relative tolerance of results of about 1. bfloat16 has a precision of 8 bits."""
+"""Absolute and relative tolerance for results of about 1. bfloat16 has a precision of 8 bits."""
 
 
 def plain_attention(query: Tensor, key: Tensor, value: Tensor, window: int | None) -> Tensor:
@@ -107,5 +107,5 @@ def test_offload_does_not_change_the_updates(mesh: DeviceMesh, device: str, tiny
 
 
 def device_of(tensor: Tensor) -> str:
-    """Return the device type of this rank's shard of a tensor."""
+    """Return the device type of a tensor's shard on this rank."""
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).device.type

@@ -1,4 +1,4 @@
-"""The balance of a mixture of experts is counted over the trained tokens, in any layout."""
+"""The balance in a mixture of experts is counted over the trained tokens, in any layout."""
 
 from __future__ import annotations
 

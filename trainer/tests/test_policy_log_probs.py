@@ -1,4 +1,4 @@
-"""Log-probabilities in chunks, and their gradients, equal those of the full logits."""
+"""Log-probabilities in chunks, and their gradients, equal the full logits'."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def inputs(*, bias: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | No
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("bias", [False, True])
-def test_log_probs_and_entropy_equal_those_of_torch(scale: LogitScale, bias: bool) -> None:
+def test_log_probs_and_entropy_equal_torchs(scale: LogitScale, bias: bool) -> None:
     hidden, weight, offset, targets = inputs(bias=bias)
     logits = torch.nn.functional.linear(hidden, weight, offset)
     if scale.softcap is not None:

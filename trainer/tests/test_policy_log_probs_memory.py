@@ -1,4 +1,4 @@
-"""Log-probabilities in chunks need a small part of the memory of full logits, at a vocabulary of 150,000."""
+"""Log-probabilities in chunks need a small part of the full logits' memory, at a vocabulary of 150,000."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def measure_peak(compute: LogProbs, tokens: int, device: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_peak_is_a_quarter_of_that_of_full_logits(device: str) -> None:
+def test_the_peak_is_a_quarter_of_the_full_logits_peak(device: str) -> None:
     """Bytes of tensors do not depend on the load of the machine."""
     tokens = 8192 if device == "cuda" else 1500
     in_one = measure_peak(from_full_logits, tokens, device)

@@ -148,7 +148,7 @@ def measure_syncs(folder: Path, sizes: list[dict[str, Any]]) -> list[tuple[float
 
 
 def measure_sync(folder: Path, **sizes: Any) -> tuple[float, int]:
-    """Send a model. As in vLLM, the buckets of a layer of experts are held until the last one arrives."""
+    """Send a model. As in vLLM, the buckets of an expert layer are held until the last one arrives."""
     import torch
     from peak_bytes import PeakBytes
     from torch.distributed.device_mesh import init_device_mesh

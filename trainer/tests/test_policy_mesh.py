@@ -14,7 +14,7 @@ def test_a_collective_ends_at_its_timeout() -> None:
 
 
 def wait_for_a_late_rank(rank: int) -> list[str]:
-    """The errors of the collectives of rank 0, which rank 1 does not join."""
+    """The errors of rank 0's collectives, which rank 1 does not join."""
     import torch
     import torch.distributed as dist
 

@@ -22,7 +22,7 @@ SEQUENCES = Sequences.pad([[50, 51], [60], [50], [60]], [[70, 71, 72], [80], [90
 
 
 class Collectives(TorchDispatchMode):
-    """Counts calls of each collective of torch.distributed."""
+    """Counts calls of each collective in torch.distributed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Collectives(TorchDispatchMode):
 
 
 def count_collectives(files: str, rows: int) -> Counter[str]:
-    """Count those of an optimizer step in micro-batches of `rows` responses, with replicas of the weights."""
+    """Count the calls in an optimizer step in micro-batches of `rows` responses, with replicas of the weights."""
     actor = Actor(
         files,
         model=Model(),

@@ -101,7 +101,7 @@ def test_moments_of_a_checkpoint_follow_weights_to_the_device() -> None:
 def test_an_offloaded_run_continues_after_a_resume(
     mesh: DeviceMesh, device: str, tiny_model: str, tmp_path: Path, fsdp: Fsdp
 ) -> None:
-    """The update after the resume equals that of the run that was saved. GPUs add up in another order."""
+    """The update after the resume equals the saved run's. GPUs add up in another order."""
     first, second = (make_actor(tiny_model, mesh, fsdp) for _ in range(2))
     batch = make_batch(first)
     first.update(batch)

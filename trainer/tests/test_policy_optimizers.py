@@ -46,7 +46,7 @@ def whole_weights(actor: Actor) -> dict[str, Tensor]:
 
 
 def names_of(actor: Actor) -> list[set[str]]:
-    """Return the names of the weights of each optimizer."""
+    """Return the names of the weights in each optimizer."""
     names = {id(parameter): name for name, parameter in actor.model.named_parameters()}
     return [{names[id(each)] for each in one.param_groups[0]["params"]} for one in actor.optimizers]
 
@@ -107,7 +107,7 @@ def test_adamw_with_8_bits_updates_matrices_as_torchaos_and_the_others_as_adamw(
 
 
 def update_both(actor: Actor, plain: dict[str, nn.Parameter], *optimizers: torch.optim.Optimizer) -> None:
-    """Run three steps of the actor's optimizers, and of those of `plain`, on the same gradients."""
+    """Run three steps of the actor's optimizers, and of `plain`'s, on the same gradients."""
     generator = torch.Generator().manual_seed(0)
     mesh = init_device_mesh("cpu", (1,))
     for _ in range(3):

@@ -90,9 +90,7 @@ def compute_with_transformers(files: str) -> tuple[float, float]:
     ],
     ids=str,
 )
-def test_loss_and_gradient_equal_those_of_transformers(
-    settings: dict[str, Any], files: str, process_group: None
-) -> None:
+def test_loss_and_gradient_equal_transformers(settings: dict[str, Any], files: str, process_group: None) -> None:
     result = update(files, 1.0, settings)
     loss, norm = compute_with_transformers(files)
     assert result.shares["actor/router_aux_loss"] == pytest.approx(loss, rel=1e-5)

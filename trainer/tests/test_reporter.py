@@ -65,7 +65,7 @@ def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_rec
     assert sink.steps == [(2, {"critic/rewards/mean": 0.75})]
 
 
-def test_the_checkpoint_of_another_run_is_not_the_latest_one_of_this_run(tmp_path: Path) -> None:
+def test_another_runs_checkpoint_is_not_the_latest_one_of_this_run(tmp_path: Path) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
     published = []
     server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
@@ -114,7 +114,7 @@ def test_a_run_without_spans_is_rejected(tmp_path: Path) -> None:
         chrome_trace.main([str(tmp_path)])
 
 
-def test_the_longest_step_is_that_of_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_longest_step_is_of_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
     for step in range(1, 21):

@@ -89,8 +89,8 @@ def score_on_rank(path: str, texts: Sequence[str], rank: int, ranks: int) -> tup
 
 @pytest.mark.slow
 @with_group
-def test_two_ranks_hold_half_of_the_weights_and_give_the_scores_of_one(tmp_path: Path) -> None:
-    path = write_model(tmp_path, pads=False)  # each sequence is a pass of its own
+def test_two_ranks_hold_half_of_the_weights_and_give_one_ranks_scores(tmp_path: Path) -> None:
+    path = write_model(tmp_path, pads=False)  # each sequence is a separate pass
     shares: list[list[str]] = [[], ["1+1=2", "3+4=7, or 8", "5"]]  # a rank without responses takes part
     both = run_ranks(score_on_rank, [(path, share, rank, 2) for rank, share in enumerate(shares)])
     for share, (scores, held) in zip(shares, both, strict=True):

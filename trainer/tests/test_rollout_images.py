@@ -63,14 +63,14 @@ def test_responses_to_images_have_the_log_probs_of_the_policy(tmp_path: Path, en
 
 
 def generate(pair: Pair) -> list[Response]:
-    """Generate a response to each prompt, and compare its log-probabilities with those of the policy."""
+    """Generate a response to each prompt, and compare its log-probabilities with the policy's."""
     responses = pair.generate(PROMPTS, [1, 2, 3, 4], images=IMAGES)
     assert all(row.all() for row in compare(pair, responses, 1))
     return responses
 
 
 def compare(pair: Pair, responses: Sequence[Response], times: int) -> list[torch.Tensor]:
-    """Return whether the policy has the log-probability of each token of responses to the prompts, `times` times."""
+    """Return whether the policy has the log-probability of each token in responses to the prompts, `times` times."""
     tokens = [each.token_ids for each in responses]
     log_probs, _ = pair.rank.log_probs(Sequences.pad(PROMPTS * times, tokens, pad_token_id=0, images=IMAGES * times))
     expected = torch.from_numpy(log_probs).split([len(each) for each in tokens])

@@ -29,7 +29,7 @@ SEPARATE = {"mode": "separate", "workerGroup": "rollout"}
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_on_policy_metrics_equal_those_of_colocated_engines(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_on_policy_metrics_are_the_same_as_with_colocated_engines(make_config: MakeConfig, tmp_path: Path) -> None:
     colocated = make_config(**REWARD, training={"totalSteps": 2}, runDirectory=str(tmp_path / "colocated"))
     changes: dict[str, Any] = {**REWARD, "rolloutWorkers": 2, "rollout": SEPARATE, "training": {"totalSteps": 2}}
     separate = make_config(**changes, runDirectory=str(tmp_path / "separate"))

@@ -26,7 +26,7 @@ def sampler(files: str, *, stop: int = -1, top_p: float = 1.0) -> EngineCalls:
     return EngineCalls(TransformersEngine(files, dtype=torch.float32, device=torch.device("cpu")), sampling)
 
 
-def test_log_probs_equal_those_of_a_forward_pass_without_cache(tiny_model: str) -> None:
+def test_log_probs_equal_a_forward_pass_without_cache(tiny_model: str) -> None:
     responses = sampler(tiny_model).generate(PROMPTS, SEEDS)
     sequences = Sequences.pad(PROMPTS, [response.token_ids for response in responses], pad_token_id=0)
     with torch.no_grad():

@@ -15,7 +15,7 @@ WEIGHTS = {"gate": torch.randn(8, 6), "up": torch.randn(8, 6), "down": torch.ran
 
 
 class Engine(nn.Module):
-    """The second of two devices of an engine: rows of gate and up in one parameter, and columns of down."""
+    """The second of an engine's two devices: rows of gate and up in one parameter, and columns of down."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ PROMPTS = [[50, 51], [60]]
 
 
 def shared_memory(processes: Sequence[psutil.Process]) -> set[Path]:
-    """Return the files of the shared memory of these processes. Those of other tests are not included."""
+    """Return the shared memory files of these processes. Files of other tests are not included."""
     mapped = {Path(each.path) for process in processes for each in process.memory_maps(grouped=True)}
     return {file for file in mapped if file.is_relative_to("/dev/shm") and file.exists()}
 

@@ -116,7 +116,7 @@ def find_blocks() -> set[int]:
 
 
 def receive(device: str, fields: dict[str, Any]) -> list[tuple[str, dict[str, int]]]:
-    """Return the device and the sums of the weights of each round."""
+    """Return the device and each round's sums of the weights."""
     if device == "cuda" and "socket" not in fields:
         torch.cuda.set_device(1)
     channel = open_receiver(parse_address(fields), torch.device(device))

@@ -146,7 +146,7 @@ def test_a_group_is_generated_before_its_scores_exist(
     assert [rollout.outcomes for rollout in group.scored.result(60)] == [{"exact": 1.0}] * 2
 
 
-def test_an_error_of_the_engine_is_that_of_its_group(start: Callable[..., Run]) -> None:
+def test_an_engines_error_is_its_groups_error(start: Callable[..., Run]) -> None:
     run = start([Reward(name="exact")])
     first, second, _ = run.sampler.start(REQUESTS)
     run.release(0, EngineError("the prompt is too long"))

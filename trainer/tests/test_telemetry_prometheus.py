@@ -116,7 +116,7 @@ def test_timestamp_and_counters_are_served_before_the_first_report() -> None:
     }
 
 
-def test_metrics_of_engines_have_the_number_of_the_engine() -> None:
+def test_metrics_of_engines_have_the_engines_number() -> None:
     def read(value: float) -> Metric:
         """vLLM's histogram, as an engine reads it."""
         histogram = HistogramMetricFamily("vllm:latency_seconds", "Latency", labels=["model_name", "engine"])

@@ -59,7 +59,7 @@ def decode(tokens: list[int]) -> str:
     return bytes(tokens).decode()
 
 
-def test_the_segments_of_an_episode_are_those_of_all_its_sequences() -> None:
+def test_an_episode_has_the_segments_of_all_its_sequences() -> None:
     sequences = Sequences.pad([[49], [50], [51]], [[65], [66], [67]], pad_token_id=0)
     first, second = split_segments(sequences, decode, Trajectories.of([2, 1]), has_prompts=True)
     assert [(part["text"], part["learned"]) for part in first] == [("1", False), ("A", True), ("2", False), ("B", True)]
@@ -131,7 +131,7 @@ def test_a_line_has_the_advantage_and_the_mismatch_of_each_token() -> None:
     assert "mismatches" not in add(log_probs=None)[0]["by_token"]
 
 
-def test_the_values_of_tokens_have_a_maximum_and_are_those_of_responses_that_are_kept() -> None:
+def test_token_values_have_a_maximum_and_belong_to_kept_responses() -> None:
     rewards = [float(row) for row in range(2000)]
     rows = order_rows(rewards)
     assert rows[:4] == [1999, 0, 1998, 1]

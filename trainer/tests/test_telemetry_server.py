@@ -244,7 +244,7 @@ def test_rollouts_that_are_too_large_are_not_read(server: ProgressServer, tmp_pa
     assert reason.endswith("step-1.jsonl has 2048 MiB, more than the 64 MiB that are served: read the file\n")
 
 
-def test_spans_of_a_step_are_those_of_its_last_time(server: ProgressServer, tmp_path: Path) -> None:
+def test_a_repeated_step_has_the_spans_of_its_last_time(server: ProgressServer, tmp_path: Path) -> None:
     assert get(server, "/spans?step=1")[1] == ""
     run = RunDirectory(tmp_path)
     for time, step in enumerate([1, 2, 11, 1]):  # resumed from the start
@@ -256,7 +256,7 @@ def test_spans_of_a_step_are_those_of_its_last_time(server: ProgressServer, tmp_
     assert get_error(server, "/spans") == (400, "step is missing\n")
 
 
-def test_logs_are_those_of_all_attempts_and_no_other_files(server: ProgressServer, tmp_path: Path) -> None:
+def test_logs_are_served_of_all_attempts_and_no_other_files(server: ProgressServer, tmp_path: Path) -> None:
     assert get(server, "/logs")[1] == ""
     for number in (1, 2):
         folder = tmp_path / "attempts" / str(number)

@@ -88,7 +88,7 @@ def records(file: Path) -> Iterator[bytes]:
 
 
 def offline_runs(config: TrainingConfig) -> list[tuple[str, list[dict[str, str]]]]:
-    """The run id and the steps of each offline file of wandb."""
+    """The run id and the steps of each offline wandb file."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     runs = []

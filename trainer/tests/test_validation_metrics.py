@@ -50,7 +50,7 @@ def test_a_failed_reward_is_left_out() -> None:
     assert compute_majority(torch.tensor([NAN]), ["3"]) is None
 
 
-def test_the_names_are_those_of_verl() -> None:
+def test_the_names_equal_verls() -> None:
     texts = ["#### 2", "so #### 2", "#### 3", "4", "3", "3", "\\boxed{3}", "2"]
     metrics = compute_validation_metrics(validated([1, 1, 0, 0, 0, 0, 0, 1], texts, n=4), 4)
     assert metrics["val-core/sums/reward/mean@4"] == 3 / 8

@@ -69,7 +69,7 @@ def build_actor(files: str, mesh: DeviceMesh, *, tokens: int | None = None, **mo
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_log_probabilities_are_those_of_transformers(vision_model: str, mesh: DeviceMesh, packed: bool) -> None:
+def test_log_probabilities_equal_transformers(vision_model: str, mesh: DeviceMesh, packed: bool) -> None:
     """A sampled image token stands for no image, and has the embedding of the token."""
     responses = [[*RESPONSES[0], IMAGE], *RESPONSES[1:]]
     sequences = Sequences.pad(PROMPTS, responses, pad_token_id=0, images=IMAGES)
@@ -118,7 +118,7 @@ def test_a_step_on_packed_sequences_is_the_same(vision_model: str, one_rank: Non
 
 
 def update(files: str, tokens: int | None, rank: int, ranks: int) -> float:
-    """Return the norm of the gradient of one step."""
+    """Return the gradient norm of one step."""
     torch.set_num_threads(1)
     join(rank, ranks)
     actor = build_actor(files, init_device_mesh("cpu", (ranks,)), tokens=tokens)

@@ -51,7 +51,7 @@ def test_the_death_of_a_process_is_reported_with_advice(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-def test_the_death_of_a_process_is_preferred_to_the_connection_error_of_another(
+def test_a_dead_process_is_preferred_to_the_connection_error_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import ray

@@ -40,7 +40,7 @@ def use(given: MultiTurn, run: Callable[[dict[str, Tool]], Awaitable[Any]]) -> A
 
 
 def call(given: MultiTurn, tool: str, /, **arguments: Any) -> Any:
-    """Return the response of one call of a tool."""
+    """Return the response to one call of a tool."""
     return use(given, lambda tools: tools[tool].call(arguments))
 
 

@@ -33,10 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def build_parser() -> argparse.ArgumentParser:
     """The options."""
-    parser = argparse.ArgumentParser(prog="rlt-ui", description="Serve the page of the jobs of a cluster.")
+    parser = argparse.ArgumentParser(prog="rlt-ui", description="Serve the page of a cluster's jobs.")
     parser.add_argument("--port", type=int, required=True, help="the port, on all addresses")
     parser.add_argument("--namespace", action="append", default=[], help="a namespace with jobs; default: all")
-    parser.add_argument("--audience", default="", help="the audience of tokens; default: that of the API server")
+    parser.add_argument("--audience", default="", help="the audience of tokens; default: the API server's")
     return parser
 
 

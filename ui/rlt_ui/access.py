@@ -33,7 +33,7 @@ class Gate:
 
     The URL of the page contains the token, and the response sets it as a cookie that scripts cannot read and that the
     browser does not send for other sites. Browsers send a cookie to every port of a host. `page`, the path of the page,
-    is random and limits the cookie: a server of another user of the machine does not get it.
+    is random and limits the cookie: another user's server on the machine does not get it.
     """
 
     def __init__(self, app: ASGIApp, token: str, page: str) -> None:

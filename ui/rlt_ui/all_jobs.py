@@ -72,7 +72,7 @@ class AllJobs:
         return build_version(jobs.values() if run is None else [jobs[run]] if run in jobs else [])
 
     async def _open(self, run: str) -> tuple[JobList, str]:
-        """The jobs of the namespace of a job, and its name. Raises NotFoundError."""
+        """The jobs in a job's namespace, and its name. Raises NotFoundError."""
         if run not in await self._jobs.read():
             next_command = self._connection.kube_context.command_line("get -A")
             raise NotFoundError(f"Job {run} does not exist.", next=next_command)

@@ -19,7 +19,7 @@ def list_changed(config: Mapping[str, Any]) -> list[str]:
 
 
 def _walk(value: Any, schema: Schema, path: str) -> Iterator[str]:
-    """The leaves are those of static/run.js: scalars, and lists of scalars."""
+    """The leaves are the same as in static/run.js: scalars, and lists of scalars."""
     if isinstance(value, Mapping):
         block = _find_variant(schema, "properties", "additionalProperties")
         for name, each in value.items():

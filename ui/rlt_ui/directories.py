@@ -22,7 +22,7 @@ from rlt_ui.source import Json, build_columns, get_text, sample
 MAX_DEPTH = 3
 """Maximum depth of a run directory below the folder."""
 MAX_RUNS = 500
-"""Maximum number of runs of a folder."""
+"""Maximum number of runs in a folder."""
 CACHE_S = 2.0
 """Time for which the list of directories, and its version, serve all viewers."""
 MAX_CACHED_RUNS = 8
@@ -210,7 +210,7 @@ def find_total_steps(run: Run) -> int | None:
 
 
 def find_time(path: Path, names: Iterable[str]) -> float | None:
-    """Unix time of the latest change of the first of the files that exists. The config is written at each start."""
+    """Unix time of the latest change to the first file that exists. The config is written at each start."""
     for name in names:
         try:
             return (path / name).stat().st_mtime
@@ -220,7 +220,7 @@ def find_time(path: Path, names: Iterable[str]) -> float | None:
 
 
 def list_attempts(path: Path) -> list[Json]:
-    """The attempts whose logs the directory has: number, and Unix time of the latest change of the program's log."""
+    """The attempts whose logs the directory has: number, and Unix time of the program log's latest change."""
     found: list[Json] = []
     for folder in (path / "attempts").glob("*"):
         log = folder / "program.log"

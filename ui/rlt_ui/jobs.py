@@ -30,7 +30,7 @@ NO_HISTORY = "No metrics by step: the program does not run, or its output has no
 
 
 class JobList:
-    """The jobs of the namespace of a connection. It creates nothing in the cluster."""
+    """The jobs in a connection's namespace. It creates nothing in the cluster."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -142,7 +142,7 @@ def add_command(reason: str, job: Manifest) -> str:
 
 
 def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
-    """The row of a job in the list. `rewards`: those of RewardHistory."""
+    """The row of a job in the list. `rewards`: from RewardHistory."""
     status = job.get("status", {})
     progress = status.get("progress", {})
     return {

@@ -95,7 +95,7 @@ class Login:
 
 
 def is_login(request: Request) -> bool:
-    """Whether the request is that of the form."""
+    """Whether the request comes from the form."""
     return request.method == "POST" and request.url.path == LOGIN
 
 

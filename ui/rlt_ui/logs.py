@@ -17,9 +17,9 @@ from rlt_pod.read_attempts import find_files, read_end
 from rlt_ui.source import Json
 
 MAX_LOG_BYTES = 2**17
-"""Size of the end of a log."""
+"""Size of a log's end."""
 MAX_LOG_LINES = 2000
-"""Number of lines that are read of the log of a pod."""
+"""Number of lines that are read of a pod's log."""
 POD, PREVIOUS, FILE = "pod", "previous", "file"
 """The kinds of logs, which begin their IDs: KIND/NAME."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -48,7 +48,7 @@ def list_files(run: Path) -> list[Json]:
 
 
 def sort_files(paths: Collection[str]) -> list[str]:
-    """The paths NUMBER/NAME: the latest attempt first, and logs of its program before those of Ray."""
+    """The paths NUMBER/NAME: the latest attempt first, and logs of its program before Ray's."""
 
     def rank(path: str) -> tuple[int, int, str]:
         number, _, name = path.partition("/")
@@ -58,7 +58,7 @@ def sort_files(paths: Collection[str]) -> list[str]:
 
 
 def read_file(run: Path, log: str) -> str:
-    """The end of a log of `list_files`. The ID is only compared. Raises RltError."""
+    """The end of a log from `list_files`. The ID is only compared. Raises RltError."""
     folder = run / "attempts"
     for file in find_files(folder):
         if f"{FILE}/{file.relative_to(folder).as_posix()}" == log:
@@ -70,7 +70,7 @@ def read_file(run: Path, log: str) -> str:
 
 
 async def list_job_logs(connection: Connection, name: str) -> Json:
-    """The logs of the pods of a job, and while its program runs those of all attempts. Raises ApiError."""
+    """The logs of a job's pods, and while its program runs the logs of all attempts. Raises ApiError."""
     logs: list[Json] = []
     for pod in await connection.list_pods(name):
         each = pod["metadata"]["name"]
@@ -87,7 +87,7 @@ async def list_job_logs(connection: Connection, name: str) -> Json:
 
 
 async def read_job_log(connection: Connection, name: str, log: str) -> str:
-    """The end of a log of `list_job_logs`. Raises RltError, ApiError."""
+    """The end of a log from `list_job_logs`. Raises RltError, ApiError."""
     kind, _, path = log.partition("/")
     if kind == FILE:
         return await get_log(connection, name, path)

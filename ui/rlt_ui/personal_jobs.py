@@ -1,4 +1,4 @@
-"""The jobs that one person may read, as the source of the page of a cluster.
+"""The jobs that one person may read, as the source of a cluster's page.
 
 The server reads the jobs with its own rights, and shows a person those that the API server permits. It has no right to
 read pods, logs, events, Secrets or the driver of a job: it reads them with the token of the person.
@@ -112,7 +112,7 @@ class PersonalJobs:
             return build_run(job, lack_records(explain(error)))
 
     async def get_version(self, run: str | None) -> str:
-        """The resource versions of the job, or of all jobs of the list."""
+        """The resource versions of the job, or of all jobs in the list."""
         jobs = await self._list() if run is None else [await self._get(run)]
         return build_version(jobs)
 

@@ -40,7 +40,7 @@ class Reviews:
 
     api: KubernetesApi
     audience: str = ""
-    """The audience that a token must have. Empty: that of the API server."""
+    """The audience that a token must have. Empty: the API server's."""
 
     def __post_init__(self) -> None:
         self._persons = _Cache[Person]()

@@ -65,7 +65,7 @@ def build_app(source: Source, token: str, page: str, is_ending: Callable[[], boo
 
 
 def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[], bool]) -> list[BaseRoute]:
-    """The page, its files, and the records of the source of a request as JSON."""
+    """The page, its files, and the records of a request's source as JSON."""
 
     async def list_runs(request: Request) -> Json:
         source = get_source(request)

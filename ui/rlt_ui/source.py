@@ -29,7 +29,7 @@ class Source(Protocol):
         """The metrics of the steps: see `build_columns`."""
 
     async def read_rollouts(self, run: str, step: int | None, query: RolloutQuery) -> Json:
-        """A page of rollouts of a step, by default of the latest."""
+        """A page of a step's rollouts, by default the latest step's."""
 
     async def read_spans(self, run: str, step: int) -> Json:
         """The spans of a step."""

@@ -104,7 +104,7 @@ class SimulatedApiServer:
 
 
 def write_kubeconfig(file: Path, url: str) -> None:
-    """Write the kubeconfig with the token of the server of the page."""
+    """Write the kubeconfig with the token of the page's server."""
     config = {
         "clusters": [{"name": "c", "cluster": {"server": url}}],
         "users": [{"name": "u", "user": {"token": SERVER_TOKEN}}],

@@ -18,7 +18,7 @@ VIEWERS = 20
 MAX_ROUNDS = 3
 """Other programs of the machine disturb a round: the server takes more time while they use its caches."""
 ROUND_S = 10.0
-"""Interval between two changes of the status of every job."""
+"""Interval between two changes of every job's status."""
 MAX_MEMORY = 200 * 10**6
 MAX_SHARE = 0.05
 """Maximum CPU time per wall-clock time, in cores."""

@@ -212,7 +212,7 @@ def test_hostile_text_is_returned_as_json_and_the_difference_is_that_to_the_grou
     assert third["response"] == HOSTILE
 
 
-def test_the_tokens_are_those_of_a_group_and_not_parts_of_a_secret(client: TestClient, folder: Path) -> None:
+def test_the_tokens_belong_to_a_group_and_are_not_parts_of_a_secret(client: TestClient, folder: Path) -> None:
     file = folder / "sum-1" / "rollouts" / "step-2.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     rows[0]["by_token"] = {"texts": [HOSTILE, "b"], "advantages": [0.5, None], "mismatches": "invalid"}

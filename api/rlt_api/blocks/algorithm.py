@@ -98,7 +98,7 @@ class RolloutCorrection(ApiModel):
     rejection_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """The bound of the statistic. For k1, ratios between 1/threshold and threshold are kept."""
     bypass_mode: Annotated[bool, Since(2)] = False
-    """Whether the engine's log-probabilities are those of the old policy, without a forward pass for them: verl's
+    """Whether the engine's log-probabilities count as the old policy's, without a forward pass for them: verl's
     bypass_mode. The ratio of the loss, and its clip, then include the difference. The other fields have no effect."""
 
 
@@ -129,7 +129,7 @@ class Critic(ApiModel):
 
 
 class Distillation(ApiModel):
-    """On-policy distillation: the policy learns from a teacher's log-probabilities of its own responses."""
+    """On-policy distillation: the policy learns from a teacher's log-probabilities of the policy's responses."""
 
     model_path: ModelPath
     """The teacher, as in model.path, with the tokenizer of model.path: verl's distillation.teacher_models."""
@@ -140,7 +140,7 @@ class Distillation(ApiModel):
     use_task_rewards: bool = True
     """Whether the policy also learns from the rewards. false: they are only metrics."""
     loss_max_clamp: Annotated[float, Field(gt=0, le=1000)] = 10.0
-    """Maximum difference of the log-probabilities of a token, in nats."""
+    """Maximum difference between a token's log-probabilities, in nats."""
     param_offload: bool = False
     """Offload the teacher's weights to CPU memory when idle."""
 
@@ -198,17 +198,17 @@ class Algorithm(ApiModel):
     """Coefficient of the KL term to the reference model in the loss. 0 disables the term; the reference model then
     exists only for klInReward."""
     kl_loss_type: LossKlEstimator = "low_var_kl"
-    """The estimator of the KL term: low_var_kl is k3, kl is k1, mse is k2. With a +, the gradient is that of k2."""
+    """The estimator of the KL term: low_var_kl is k3, kl is k1, mse is k2. With a +, the gradient is k2's."""
     kl_in_reward: KlControl | None = None
     """A KL term in the reward: verl's use_kl_in_reward and kl_ctrl. Default: none."""
     entropy_coeff: Coefficient = 0.0
     """Coefficient of the entropy bonus in the loss."""
     router_aux_loss_coef: Annotated[Coefficient, Since(2)] = 0.0
-    """Coefficient of the load-balancing loss of a mixture of experts (arXiv 2101.03961), the mean over sequences and
+    """Coefficient of the load-balancing loss for a mixture of experts (arXiv 2101.03961), the mean over sequences and
     layers. Only for families with router_aux_loss_coef in config.json, whose value is for pretraining and has no effect
     here."""
     router_bias_update_rate: Annotated[float, Since(2), Field(ge=0, le=1)] = 0.0
-    """Change of the correction bias of a router in an optimizer step, up for experts with fewer tokens than the mean of
+    """Change of a router's correction bias in an optimizer step, up for experts with fewer tokens than the mean of
     their layer and down for those with more (arXiv 2412.19437, section 2.1.2): Megatron's moe_router_bias_update_rate.
     DeepSeek-V3 was pretrained with 0.001. Only for families with e_score_correction_bias, such as DeepSeek-V3 and
     GLM-4.5. 0: the biases stay as they are."""

@@ -42,7 +42,7 @@ class WorkerGroup(ApiModel):
     accelerator: Accelerator | None = None
     """Accelerators of each pod. Default: the pool's; without a pool, the pod trains on its CPU."""
     num_cpus: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Number of CPUs of each pod that Ray schedules: verl's ray_init.num_cpus. Default: whole CPUs of resources."""
+    """Number of CPUs in each pod that Ray schedules: verl's ray_init.num_cpus. Default: whole CPUs of resources."""
     node_selector: NodeSelector = {}
     """Labels of the nodes that can run the pods."""
     tolerations: Tolerations = []

@@ -86,8 +86,8 @@ class Framework(ApiModel):
     Default: 0.9."""
     overrides: Annotated[list[Argument], Field(max_length=256)] = []
     """Further settings: of verl as Hydra overrides such as trainer.balance_batch=false, of OpenRLHF as options such as
-    --ds.zpg=8, of ROLL as actor_infer.strategy_args.strategy_name=sglang. They come last, so that they replace those of
-    this spec."""
+    --ds.zpg=8, of ROLL as actor_infer.strategy_args.strategy_name=sglang. They come last, so that they replace
+    this spec's settings."""
     command: Annotated[list[Argument], Field(max_length=256)] | None = None
     """The program and its arguments, such as python3 -m verl.trainer.main_ppo …. It runs without a shell. Lines in
     verl's format `step:N - key:value - …` in its output become the job's progress and metrics."""
@@ -95,7 +95,7 @@ class Framework(ApiModel):
     """Working directory of the command. Default: Ray's. With type roll: the folder with ROLL's sources, which contains
     examples/start_rlvr_pipeline.py, in the image. Default: /workspace/ROLL."""
     total_steps: Positive | None = None
-    """Total number of steps of the command, if it does not print them as verl does."""
+    """The command's total number of steps, if it does not print them as verl does."""
     runtime_env: RuntimeEnv | None = None
     """Files and packages for the command that the image does not contain. Environment variables are in cluster.env."""
     prepare: Annotated[list[PrepareStep], Field(max_length=16), KeyedBy("name")] = []

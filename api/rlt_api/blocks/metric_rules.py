@@ -67,7 +67,7 @@ class RewardHacking(MetricRule):
 
     threshold: Probability = DEFAULTS["rewardHacking"].threshold
     """Maximum share of the best validation score (val-core) that may be lost while the mean reward of the training
-    (critic/rewards/mean) is not below that of the best validation."""
+    (critic/rewards/mean) is not below its value at the best validation."""
     steps: Steps = DEFAULTS["rewardHacking"].steps
     """Number of validations in succession above the threshold."""
 
@@ -86,7 +86,7 @@ class OffPolicyDrift(MetricRule):
     """Rollout engine and trainer have different probabilities, because of stale weights or of another computation."""
 
     threshold: Probability = DEFAULTS["offPolicyDrift"].threshold
-    """Maximum mean difference of the probabilities of tokens (training/rollout_probs_diff_mean). Below 0.005 is healthy
+    """Maximum mean difference between token probabilities (training/rollout_probs_diff_mean). Below 0.005 is healthy
     without staleness (verl's FAQ), 0.2 is stale weights (huggingface/trl#5312). Runs that learn with
     rollout.staleness.maxSteps 1 reach 0.03."""
     steps: Steps = DEFAULTS["offPolicyDrift"].steps

@@ -27,13 +27,13 @@ class Preflight(ApiModel):
     one step of the training with a checkpoint and, for other frameworks than builtin, a line that the engine generates
     before it. none: no check. Default: basic with only, else none."""
     command: Annotated[list[Argument], Field(min_length=1, max_length=256)] | None = None
-    """The program of the stage training of level full, only for framework command: a short run of the training that
+    """The program of level full's stage training, only for framework command: a short run of the training that
     exits with 0 if it succeeds. It runs without a shell and writes to the folder in the variable
     RLT_PREFLIGHT_DIRECTORY, which is removed afterwards. Default: one step of framework.command, if it is verl or
     OpenRLHF."""
     min_bus_bandwidth: Annotated[float, Field(gt=0, le=100000)] | None = None
     """Minimum bus bandwidth of an all-reduce over all workers, in GB/s as in nccl-tests. Below it, the preflight fails
-    and names the slow pods. Default: no minimum; over RDMA, a warning below half of the rate of the ports."""
+    and names the slow pods. Default: no minimum; over RDMA, a warning below half of the ports' rate."""
     only: bool = False
     """Whether the job ends after the checks, without the program. `rlt preflight` sets it."""
 
@@ -90,7 +90,7 @@ class Wandb(ApiModel):
     project: Name | None = None
     """The project (WANDB_PROJECT). Default: the job's namespace."""
     entity: Name | None = None
-    """The team (WANDB_ENTITY). Default: that of the API key."""
+    """The team (WANDB_ENTITY). Default: the API key's team."""
     base_url: Url | None = None
     """URL of a self-hosted server (WANDB_BASE_URL)."""
     proxy: Url | None = None
@@ -138,7 +138,7 @@ class Security(ApiModel):
     fs_group: UserId = 1000
     """Group ID that owns mounted volumes."""
     supplemental_groups: Annotated[list[UserId], Field(max_length=16)] = []
-    """Additional group IDs, such as those of /dev/kfd and /dev/dri (video, render)."""
+    """Additional group IDs, such as the groups of /dev/kfd and /dev/dri (video, render)."""
     ptrace: bool = False
     """Whether containers have SYS_PTRACE, for py-spy and for ROCm's IPC between processes. It lets processes of a pod
     read the memory of each other. Kubernetes gives it to root only: without privileged, it has no effect."""

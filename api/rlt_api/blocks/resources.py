@@ -37,7 +37,7 @@ class Accelerator(ApiModel):
     resource_name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+/[A-Za-z0-9_.-]+$", max_length=253)]
     """The extended resource of the device plugin, such as nvidia.com/gpu or amd.com/gpu."""
     count: Annotated[int, Field(ge=1, le=1024)]
-    """Number of accelerators of one pod."""
+    """Number of accelerators in one pod."""
     memory: Quantity | None = None
     """Memory of one accelerator, such as 80Gi, for the memory estimate of the validation. Default: not validated, with
     a warning."""

@@ -80,14 +80,14 @@ class MultiTurn(ApiModel):
     max_parallel_calls: Annotated[Positive, Since(2)] = 8
     """Maximum number of calls in one turn. Further calls are answered with an error. (verl: 1.)"""
     max_tool_response_length: Annotated[Positive, Since(2)] = 4096
-    """Maximum number of characters of a tool's response. The middle of a longer one is left out. (verl: 256.)"""
+    """Maximum number of characters in a tool's response. The middle of a longer one is left out. (verl: 256.)"""
     max_turns: Positive = 8
     """Maximum number of assistant turns, or of an agent's requests: verl's max_assistant_turns. data.maxResponseLength
     bounds all turns and answers of a conversation together."""
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """Timeout for one answer of the environment or a tool, and for the time of an agent between two requests, in
-    seconds. A timeout of an environment, an agent or an MCP server counts as a failed reward. The policy receives that
-    of another tool as the answer."""
+    seconds. A timeout of an environment, an agent or an MCP server counts as a failed reward. The policy receives a
+    timeout of another tool as the answer."""
 
 
 class Staleness(ApiModel):
@@ -129,7 +129,7 @@ class Rollout(ApiModel):
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """Number of most probable tokens that are sampled from. -1 means all."""
     tensor_parallel_size: Positive = 1
-    """Number of devices of one engine: verl's tensor_model_parallel_size. With mode separate, an engine can have the
+    """Number of devices per engine: verl's tensor_model_parallel_size. With mode separate, an engine can have the
     devices of several pods."""
     quantization: Annotated[Literal["fp8"] | None, Since(2)] = None
     """fp8: vLLM quantizes the linear layers in each weight sync, and their inputs in each step: verl's quantization. It

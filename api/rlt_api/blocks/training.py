@@ -165,11 +165,11 @@ class Training(ApiModel):
     exchange tokens, and gather a part of the experts instead of all. For Qwen3-MoE, Qwen3-Next, Qwen3.5-MoE,
     DeepSeek-V3 and GLM-4.5."""
     collective_timeout_seconds: Annotated[int, Since(2), Field(ge=1, le=86400)] = 600
-    """Maximum time of a collective of the train workers, in seconds, until the attempt fails. The default is that of
-    PyTorch for NCCL, and of verl's nccl_timeout. A rank can be late by up to this time, such as
+    """Maximum time of the train workers' collectives, in seconds, until the attempt fails. The default is the same as
+    PyTorch's for NCCL and verl's nccl_timeout. A rank can be late by up to this time, such as
     one that compiles kernels."""
     use_torch_compile: bool = False
     """Whether torch.compile compiles the layers of the models. (verl: true.)"""
     validation: Validation | None = None
-    """When the validation set (data.valFiles, data.hub.valSplit or that of the preset) is scored, with one greedy
+    """When the validation set (data.valFiles, data.hub.valSplit or the preset's) is scored, with one greedy
     response to each prompt. Default: never."""

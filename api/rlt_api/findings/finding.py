@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from rlt_api.findings.masking import mask_text
 
 MAX_LENGTH = 100
-"""Maximum number of characters of a value or key that a finding repeats."""
+"""Maximum number of characters in a value or key that a finding repeats."""
 
 
 Edit = Mapping[str, JsonValue]
@@ -63,7 +63,7 @@ def keep_one(*fields: str) -> tuple[Edit, ...]:
 
 
 def child_path(path: str, key: str | int) -> str:
-    """Return the path of a child of `path` as Kubernetes writes it: a.b, a[0], a[example.com/b]."""
+    """Return the path of a child below `path` as Kubernetes writes it: a.b, a[0], a[example.com/b]."""
     if isinstance(key, int):
         return f"{path}[{key}]"
     if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key):

@@ -26,7 +26,7 @@ NOT_SECRET_NAME = re.compile(
     r".*(FILE|PATH|DIR|NAME|ID|URL|COUNT|LENGTH|TTL|SECONDS)|(.*[-_.])?(PAD|EOS|BOS|UNK|STOP|IMAGE)[-_]TOKEN",
     re.IGNORECASE,
 )
-"""Names of something else about a secret, such as SECRET_NAME and PASSWORD_FILE, and of tokens of a tokenizer."""
+"""Names of something else about a secret, such as SECRET_NAME and PASSWORD_FILE, and of a tokenizer's tokens."""
 NOT_SECRET_VALUE = re.compile(r"|[0-9.]{1,6}|true|false|none|null|[/~.].*|\$[({]?\w+[)}]?|<.*>|\*+", re.IGNORECASE)
 """Values that are a switch, a number, a path, a reference to a variable, a placeholder or masked."""
 

@@ -1,4 +1,4 @@
-"""The model in Hugging Face format: at the end of a job of another framework, and of one checkpoint of any job."""
+"""The model in Hugging Face format: at the end of another framework's job, and from one checkpoint of any job."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def build_export(spec: RLTrainingJobSpec, run: Run, *, on_a_worker: bool = True)
 
 
 def build_checkpoint_export(spec: RLTrainingJobSpec, run: Run, step: int) -> Export | None:
-    """Build the export of the checkpoint of `step`, for a pod outside of the Ray cluster. None for framework command.
+    """Build the export of the checkpoint at `step`, for a pod outside of the Ray cluster. None for framework command.
 
     The command is empty if the framework itself writes models in the Hugging Face format: OpenRLHF at the end of the
     training, ROLL with FSDP2 in each checkpoint.

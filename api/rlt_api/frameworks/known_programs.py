@@ -134,7 +134,7 @@ def _split_script(script: str) -> list[str]:
 
 
 def parse_overrides(overrides: Sequence[str]) -> tuple[Argument, ...]:
-    """Parse overrides of Hydra; the index is that of the override. Other texts are left out."""
+    """Parse overrides of Hydra; the index is the override's. Other texts are left out."""
     return _parse_hydra(enumerate(overrides)).arguments
 
 
@@ -161,5 +161,5 @@ def _parse_flags(words: Sequence[tuple[int, str]]) -> Iterator[Argument]:
 
 
 def build_option_key(option: str) -> str:
-    """Build the key of an option of OpenRLHF: dots and dashes count as underscores."""
+    """Build the key of an OpenRLHF option: dots and dashes count as underscores."""
     return option.replace(".", "_").replace("-", "_")

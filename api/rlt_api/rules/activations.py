@@ -1,6 +1,6 @@
 """Memory of a forward and backward pass of one device, from the dimensions of the model.
 
-The bytes per token and layer are those that transformers' Llama and Qwen3 save for the backward pass: a fit over 8
+The bytes per token and layer are what transformers' Llama and Qwen3 save for the backward pass: a fit over 8
 shapes of the saved tensors of two and four bytes, with and without packing, is exact for these coefficients. trainer's
 tests/test_policy_memory_estimate.py compares the sum with the tensors of real updates.
 """
@@ -12,7 +12,7 @@ from rlt_api.rules.model_shape import Shape
 CHUNK_LOGITS = {False: 2**25, True: 2**27}
 """Logits in memory at a time on a CPU and on a GPU: CHUNK_ELEMENTS of rlt_trainer/policy/log_probs.py."""
 CHUNK_COPIES = 3
-"""Float32 tensors of the size of a chunk in its backward pass: scores, probabilities and the product of both."""
+"""Float32 tensors as large as a chunk in its backward pass: scores, probabilities and the product of both."""
 
 
 def layer_bytes(shape: Shape, itemsize: int, *, packed: bool, liger: bool = False) -> int:

@@ -64,7 +64,7 @@ def is_colocated(spec: RLTrainingJobSpec) -> bool:
 
 
 def engine_share(spec: RLTrainingJobSpec, device: float) -> Part | None:
-    """Return vLLM's share of a device of `device` bytes. None if it has none."""
+    """Return vLLM's share of a device with `device` bytes. None if it has none."""
     if not is_colocated(spec):
         return None
     return Part("for vLLM (gpuMemoryUtilization)", spec.rollout.gpu_memory_utilization * device)

@@ -161,7 +161,7 @@ def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_offload_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """resources.memory must hold the offloaded state of all accelerators of the pod."""
+    """resources.memory must hold the offloaded state of all the pod's accelerators."""
     group, trained = training_group(spec), _trained(spec)
     if trained is None or group.accelerator is None or group.resources is None:
         return
@@ -194,7 +194,7 @@ def explain_missing_memory_check(spec: RLTrainingJobSpec) -> tuple[str, str] | N
 
 
 def explain_long_micro_batch(spec: RLTrainingJobSpec) -> str | None:
-    """Return the sum for packed micro-batches of responses of maximum length, if it does not fit; None if it does.
+    """Return the sum for packed micro-batches with responses of maximum length, if it does not fit; None if it does.
 
     Such a job is valid, because most responses may be shorter. Micro-batches of tokens have a limit, which
     validate_accelerator_memory counts.

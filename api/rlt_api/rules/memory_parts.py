@@ -4,8 +4,8 @@ Bytes per parameter: float32 weights (4), gradients (4) and AdamW's two moments 
 policy and of a critic, and in model.dtype the weights of the reference, with a KL term, and of a teacher whose name has
 its size, all sharded over the train workers that share a copy (FSDP2, arXiv 1910.02054). With LoRA, the frozen weights
 are in model.dtype; adapters are not counted. Activations are counted on accelerators, for models whose dimensions are
-known (activations.py). All parameters of a mixture of experts are in memory, and a token's activations are those of its
-experts; FSDP2 gathers all experts of a layer, or with expertParallelSize a part of them. Exchanged tokens are not
+known (activations.py). All parameters of a mixture of experts are in memory, and a token has only its experts'
+activations; FSDP2 gathers all experts of a layer, or with expertParallelSize a part of them. Exchanged tokens are not
 counted.
 
 Offloaded weights and moments are on the device during the update, and the weights during the weight sync.
@@ -29,7 +29,7 @@ MOMENTS_OF_A_SCALE = 128
 """Number of 8-bit moments with one float32 scale (BLOCK in rlt_trainer/policy/eight_bit.py)."""
 
 ACTIVATIONS = "activations"
-"""The first word of the label of the activations."""
+"""The first word of the activations' label."""
 
 Phase = Literal["update", "sync"]
 """The update of policy or critic, and the sync of the policy's weights to the engine."""
@@ -87,7 +87,7 @@ def list_states(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[State
 
 def _list_moments(spec: RLTrainingJobSpec, model: Model, size: Size) -> Part:
     """AdamW has two moments of each parameter, in float32, or of one byte and a share of a float32 scale. Muon has one
-    of the matrices of the layers, of all if the shape is unknown."""
+    of the layers' matrices, of all if the shape is unknown."""
     if spec.training.optimizer == "adamw":
         return Part("AdamW's float32 moments", 8 * size.parameters / _shards(spec))
     if spec.training.optimizer == "adamw_8bit":
@@ -114,7 +114,7 @@ def count_longest_tokens(spec: RLTrainingJobSpec) -> int:
 
 
 def count_micro_batch_tokens(spec: RLTrainingJobSpec, *, all_longest: bool = False) -> int | None:
-    """Return the number of tokens of a micro-batch of one device that a run reaches; None if the lengths are unknown.
+    """Return the number of tokens in one device's micro-batch that a run reaches; None if the lengths are unknown.
 
     Padded rows are as wide as the longest prompt and the longest response, and useDynamicBsz fills micro-batches up to
     ppoMaxTokenLenPerDevice. Another packed micro-batch has at least one sequence of maximum length; how many others

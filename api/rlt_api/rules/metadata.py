@@ -17,7 +17,7 @@ GENERATED_SUFFIX_LENGTH = 5
 
 
 def validate_job_name(name: str) -> Iterator[Finding]:
-    """Validate the name of an RLTrainingJob, which is part of the names of its pods and services."""
+    """Validate the name of an RLTrainingJob, which is part of its pods' and services' names."""
     if len(name) > MAX_NAME_LENGTH:
         message = f"has {len(name)} characters, and the maximum is {MAX_NAME_LENGTH}: names of pods add a suffix"
         short = name[:MAX_NAME_LENGTH].rstrip("-.")

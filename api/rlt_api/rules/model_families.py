@@ -36,13 +36,13 @@ NO_ADAPTERS_ON_IT = (
     f"vLLM takes {NOT_ADAPTED} for two layers, and rejects an adapter on it (vllm/model_executor/models/glm4.py, vLLM "
     "0.32); model.lora.targetModules without it, such as q_proj and o_proj, works"
 )
-"""Why vLLM does not apply an adapter to NOT_ADAPTED of the models of SPLIT_IN_VLLM."""
+"""Why vLLM does not apply an adapter to NOT_ADAPTED of SPLIT_IN_VLLM models."""
 SPLIT_IN_VLLM = ("glm", "glm4")
 LIGER_FAMILIES = (
     *("exaone4", "gemma", "gemma2", "gemma3_text", "glm4", "granite", "llama", "ministral"),
     *("mistral", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "smollm3"),
 )
-"""model_type of the dense decoders of text with model.useLiger (MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8)."""
+"""model_type of the dense text decoders with model.useLiger (MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8)."""
 ROUTER_BIAS = (
     *("axk1", "deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
     *("mimo_v2_flash", "solar_open"),
@@ -58,7 +58,7 @@ EXPERT_PARALLEL: Mapping[str, int] = {
 }
 """model_type of the decoders whose experts expertParallelSize splits -> transformers' default number of experts."""
 NUMBER_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""The names of the number of experts of a layer in config.json. A family has one of them."""
+"""The names in config.json for the number of experts in a layer. A family has one of them."""
 
 
 @cache
@@ -75,7 +75,7 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     if spec.framework.type != "builtin" or model is None or model.path is None or "auto_map" in config:
         return
     family = load_families().get(name, {})
-    of = f"of models of type {name}"
+    of = f"of {name} models"
     if reason := family.get("padded"):
         yield Finding(
             "spec.model.path",
@@ -118,7 +118,7 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     decoder = str(text.get("model_type", name))
     experts = int(next((text[each] for each in NUMBER_OF_EXPERTS if each in text), EXPERT_PARALLEL.get(decoder, 0)))
     if size > 1 and decoder not in EXPERT_PARALLEL:
-        message = f"the experts {of} are not split, only those of {', '.join(EXPERT_PARALLEL)}"
+        message = f"the experts {of} are not split, only the experts of {', '.join(EXPERT_PARALLEL)}"
         yield Finding(field, str(size), message, "remove it", "model-family", edits=remove(field))
     elif experts % size:
         message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)

@@ -14,7 +14,7 @@ class Shape:
 
     hidden: int
     intermediate: int
-    """Width of the feed-forward layer, or of the experts of one token together."""
+    """Width of the feed-forward layer, or of one token's experts together."""
     layers: int
     queries: int
     """Query heads times their width."""
@@ -36,7 +36,7 @@ class Shape:
 
     @property
     def expert_parameters(self) -> int:
-        """Parameters of all experts of a layer, or of the feed-forward layer."""
+        """Parameters of all experts in a layer, or of the feed-forward layer."""
         return 3 * self.hidden * self.intermediate // self.experts_per_token * self.experts
 
 
@@ -69,7 +69,7 @@ KNOWN = {
 
 
 def model_shape(model: Model) -> Shape | None:
-    """Return the dimensions of fromSeed, or those of the known model in the name; None if unknown."""
+    """Return the dimensions of fromSeed, or of the known model in the name; None if unknown."""
     seeded = model.from_seed
     if seeded is not None:
         keys = seeded.hidden_size // seeded.num_attention_heads * seeded.num_key_value_heads

@@ -84,7 +84,7 @@ def validate_preflight_command(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """preflight.command is only for framework command: the step of another framework follows from its settings."""
     if spec.preflight.command and spec.framework.type != "command":
         field, given = "spec.preflight.command", printable(spec.preflight.command[0])
-        message = f"is only for framework command, and framework {spec.framework.type} has a step of its own"
+        message = f"is only for framework command, and framework {spec.framework.type} has its own step"
         yield Finding(field, given, message, "remove it", "preflight-command", (TYPE,), remove(field))
 
 

@@ -1,6 +1,6 @@
 """What the podTemplate of a job may set: RLRuntime's spec.podTemplate.
 
-The rules read the podTemplate as the job gives it, before it is merged with that of the runtime: the platform team can
+The rules read the podTemplate as the job gives it, before it is merged with the runtime's: the platform team can
 set any field in the defaults of the runtime.
 """
 
@@ -56,7 +56,7 @@ def validate_pod_templates(spec: Json, runtime: RLRuntimeSpec) -> Iterator[Findi
 
 
 def list_pod_templates(spec: Json) -> Iterator[tuple[str, str, Json]]:
-    """Yield path, name of the operator's container and podTemplate of the head and of each worker group."""
+    """Yield path, name of the operator's container and podTemplate for the head and each worker group."""
     cluster = spec.get("cluster", {})
     yield "spec.cluster.head.podTemplate", CONTAINERS[0], cluster.get("head", {}).get("podTemplate", {})
     for index, group in enumerate(cluster.get("workers", [])):
@@ -67,7 +67,7 @@ def _restricted(container: str) -> Allowed:
     """The fields that level restricted allows.
 
     They grant no privilege, and no other field of a job sets them, so that a limit on a field of a job holds for the
-    pods. The volume types are those of the restricted Pod Security Standard without csi and ephemeral. Projected
+    pods. The volume types are from the restricted Pod Security Standard without csi and ephemeral. Projected
     volumes have no serviceAccountToken, because the pods have no API credentials.
     https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
     """

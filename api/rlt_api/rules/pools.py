@@ -10,7 +10,7 @@ from rlt_api.spec.runtime import RLRuntimeSpec
 
 
 def validate_pools(spec: RLTrainingJobSpec, runtime: RLRuntimeSpec) -> Iterator[Finding]:
-    """cluster.workers[].pool must be the name of a node pool of the runtime."""
+    """cluster.workers[].pool must be the name of one of the runtime's node pools."""
     pools = [pool.name for pool in runtime.node_pools]
     for index, group in enumerate(spec.cluster.workers):
         if group.pool is not None and group.pool not in pools:

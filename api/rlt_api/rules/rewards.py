@@ -113,7 +113,7 @@ def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     environment = multi_turn.environment
     if environment is not None and environment not in ENVIRONMENTS and environment.count(":") != 1:
         meant = find_nearest_word(environment.lower(), ENVIRONMENTS, max_distance=3)
-        fix = f"did you mean {meant}?" if meant else "use calculator, or module:Class of your own"
+        fix = f"did you mean {meant}?" if meant else "use calculator, or your own module:Class"
         message = "is neither a built-in environment nor module:Class"
         field = f"{MULTI_TURN}.environment"
         yield Finding(field, environment, message, fix, "conversation", edits=use(field, meant) if meant else ())

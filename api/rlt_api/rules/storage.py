@@ -19,7 +19,7 @@ IMAGE_FOLDERS = (
 )
 """Folders with programs of images (/opt/venv, /home/ray of Ray's images) or with Ray's sockets (/tmp/ray)."""
 STEP_FOLDERS = {"verl": "global_step_", "roll": "checkpoint-"}
-"""Framework -> start of the name of a checkpoint folder, if it is not step- (rlt_trainer/checkpoint/marker.py)."""
+"""Framework -> start of a checkpoint folder's name, if it is not step- (rlt_trainer/checkpoint/marker.py)."""
 CLAIM, CLASS, SIZE = (f"spec.storage.{name}" for name in ("claimName", "storageClassName", "size"))
 
 

@@ -110,7 +110,7 @@ def _name_all(given: Iterable[str]) -> str:
 
 
 def _min_ratio(spec: RLTrainingJobSpec) -> float:
-    """Return a lower bound of the kept mass of a token."""
+    """Return a lower bound of a token's kept mass."""
     return 0.0 if spec.rollout.top_k > 0 else spec.rollout.top_p
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from rlt_api.rules.model_shape import Shape
 
 BUCKET_BYTES = 256 * 2**20
-"""Maximum size of a bucket of several weights: BUCKET_BYTES of rlt_trainer/rollout/buckets.py."""
+"""Maximum size of a bucket with several weights: BUCKET_BYTES of rlt_trainer/rollout/buckets.py."""
 
 
 def weight_sync_bytes(
@@ -26,7 +26,7 @@ def weight_sync_bytes(
     expert_parallel_size: int = 1,
     bucket: int = BUCKET_BYTES,
 ) -> float:
-    """Return the peak bytes of the buffers of a sync, which the embeddings or a layer with experts need.
+    """Return the peak bytes of a sync's buffers, which the embeddings or a layer with experts need.
 
     itemsize: bytes of model.dtype. shared: whether the engine has this device, and `tensor_parallel_size` in all.
     Other layers need less for all known shapes.

@@ -28,7 +28,7 @@ def build_api_reference(definition: dict[str, Any]) -> str:
 def _block(path: str, schema: dict[str, Any]) -> list[str]:
     lines = ["", f"## {path}", "", schema.get("description", "")]
     if path == JOB_BLOCKS:
-        return [*lines, "", "The blocks are those of an [RLTrainingJob](rltrainingjob.md)."]
+        return [*lines, "", "The blocks are the same as in an [RLTrainingJob](rltrainingjob.md)."]
     lines += ["", "| Field | Type | Description |", "|---|---|---|"]
     nested: list[str] = []
     for name, field in schema["properties"].items():

@@ -16,9 +16,9 @@ GPU_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 GPU_CRITIC_DEFAULTS: Mapping[str, Any] = {"enableGradientCheckpointing": True, "useRemovePadding": True}
 """The same for spec.algorithm.critic, if there is one."""
 MIN_MICRO_BATCH_TOKENS = 16_384
-"""Lower bound of the default of training.ppoMaxTokenLenPerDevice: verl's default of ppo_max_token_len_per_gpu."""
+"""Lower bound of training.ppoMaxTokenLenPerDevice's default: verl's default of ppo_max_token_len_per_gpu."""
 ROWS = "MicroBatchSizePerDevice"
-"""The end of the names of fields that count the responses of a micro-batch."""
+"""The last part of the names of fields that count the responses in a micro-batch."""
 GPU_VENDORS = frozenset({"nvidia.com", "amd.com"})
 
 

@@ -7,7 +7,7 @@ from typing import Final
 GPU_RESOURCES: Final = {"nvidia.com/gpu": "nvidia", "nvidia.com/gpu.shared": "nvidia", "amd.com/gpu": "amd"}
 """Extended resources of whole (or shared) GPUs, by vendor."""
 MIG_RESOURCE: Final = "nvidia.com/mig-"
-"""Prefix of the resource of a MIG slice (strategy mixed): nvidia.com/mig-1g.5gb."""
+"""Prefix of a MIG slice's resource (strategy mixed): nvidia.com/mig-1g.5gb."""
 UNSUPPORTED: Final = {
     "google.com/tpu": "Google TPU",
     "habana.ai/gaudi": "Intel Gaudi",

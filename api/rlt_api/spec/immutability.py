@@ -1,7 +1,7 @@
 """The immutable blocks of a job's spec: as CEL rules for the CRD, and as a comparison for the webhook.
 
 In lists of objects, an explicit default equals omission. The first version of the CRD wrote its defaults into stored
-jobs, and `kubectl apply` of the same file keeps the defaults of objects but replaces lists by those of the file.
+jobs, and `kubectl apply` of the same file keeps the defaults of objects but replaces lists by the file's lists.
 """
 
 from __future__ import annotations

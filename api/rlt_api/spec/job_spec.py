@@ -95,8 +95,8 @@ class RLTrainingJobSpec(JobBlocks):
 
     runtime_ref: RuntimeReference | None = None
     """The RLRuntime with the values of fields that the job does not give. The job keeps them from its acceptance on:
-    status.resolvedSpec. Default: that of the namespace (label rlt.dev/default-runtime) or of the cluster, if there is
-    one."""
+    status.resolvedSpec. Default: the default of the namespace (label rlt.dev/default-runtime) or the cluster, if there
+    is one."""
     suspend: bool = False
     """Whether the job is suspended. true deletes the Ray cluster and keeps the checkpoints. false resumes from the
     latest checkpoint."""

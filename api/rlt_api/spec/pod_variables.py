@@ -16,12 +16,12 @@ API_KEY = "API_KEY"
 
 
 def reward_prefix(index: int) -> str:
-    """Return the prefix of the variables of rewards[index]."""
+    """Return the prefix of the variables for rewards[index]."""
     return f"RLT_REWARD_{index}_"
 
 
 def tool_prefix(index: int) -> str:
-    """Return the prefix of the variables of rollout.multiTurn.tools[index]."""
+    """Return the prefix of the variables for rollout.multiTurn.tools[index]."""
     return f"RLT_TOOL_{index}_"
 
 

@@ -96,7 +96,7 @@ Kind = Literal["cpu", "nvidia", "amd"]
 
 
 def resolve(job: Mapping[str, Any], runtime: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Merge the specs of a job and its runtime, as JSON. Values of the job override those of the runtime, and these the
+    """Merge the specs of a job and its runtime, as JSON. The job's values override the runtime's, and these the
     defaults that depend on the accelerators.
 
     Objects are merged field by field, and environment variables by name. If the job gives one of several exclusive

@@ -13,7 +13,7 @@ from typing import Any
 from rlt_api.findings.finding import Finding
 
 DEFAULT_RUNTIME_LABEL = "rlt.dev/default-runtime"
-"""Label of a namespace: name of the RLRuntime of jobs without runtimeRef. Empty: none."""
+"""Label of a namespace: name of the RLRuntime for jobs without runtimeRef. Empty: none."""
 REQUIRE_RUNTIME_LABEL = "rlt.dev/require-runtime"
 """Label of a namespace: whether each job must have an RLRuntime. Every value but `false` means that it must."""
 
@@ -23,7 +23,7 @@ class RuntimePolicy:
     """The policy for the jobs of a namespace."""
 
     default: str | None = None
-    """Name of the RLRuntime of jobs without runtimeRef."""
+    """Name of the RLRuntime for jobs without runtimeRef."""
     required: bool = False
     """Whether a job must have an RLRuntime."""
     unknown: bool = False

@@ -38,7 +38,7 @@ PRESET_REWARD = {
 
 
 CONFIG_VERSION = 2
-"""Version of the format of TrainingConfig. A release that adds a field increments it once, and marks the field with
+"""Version of TrainingConfig's format. A release that adds a field increments it once, and marks the field with
 `Since`. The trainer reads this version and the one before."""
 
 

@@ -29,7 +29,7 @@ class ConditionType(StrEnum):
     SUCCEEDED = "Succeeded"
     """The training is complete. True is final."""
     FAILED = "Failed"
-    """The job has failed and does not restart. True is final. Its reason is the code of the first entry of
+    """The job has failed and does not restart. True is final. Its reason is the code of the first entry in
     status.findings, if that is an error; otherwise one of Reason."""
     SUSPENDED = "Suspended"
     """The Ray cluster is deleted because spec.suspend is true, or because a rule over the metrics paused the job."""

@@ -48,7 +48,7 @@ class Condition(ApiModel):
     message: Message
     """Description for people, with the message of the scheduler, the kubelet or the program if there is one."""
     last_transition_time: Time
-    """Time of the last change of the status (RFC 3339, UTC)."""
+    """Time of the last status change (RFC 3339, UTC)."""
     observed_generation: Generation
     """Generation of the spec that the condition is based on."""
 
@@ -94,7 +94,7 @@ class Progress(ApiModel):
     metrics: ProgressMetrics = ProgressMetrics()
     """Metrics of the latest step."""
     last_updated: Time
-    """Time of the latest report of the trainer (RFC 3339, UTC); 1970 if the program reports no valid time."""
+    """Time of the trainer's latest report (RFC 3339, UTC); 1970 if the program reports no valid time."""
 
 
 class CheckpointStatus(ApiModel):
@@ -120,7 +120,7 @@ class RayClusterStatus(ApiModel):
     job_id: Word | None = None
     """Submission ID of the Ray job."""
     preflight_job_id: Word | None = None
-    """Submission ID of the Ray job of the preflight checks."""
+    """Submission ID of the Ray job for the preflight checks."""
 
 
 class RuntimeOrigin(ApiModel):
@@ -131,7 +131,7 @@ class RuntimeOrigin(ApiModel):
     generation: Generation
     """Generation of the RLRuntime at that time."""
     accelerators: Annotated[list[Word], CutTo(64)] = []
-    """Resources of the accelerators of its node pools, such as nvidia.com/gpu."""
+    """Resources of the accelerators in its node pools, such as nvidia.com/gpu."""
 
 
 class RuntimeSnapshot(ApiModel):
@@ -198,7 +198,7 @@ class Disruption(ApiModel):
     ray_cluster_uid: Word
     """UID of the RayCluster."""
     reason: Word
-    """Reason of the condition DisruptionTarget of the pod, the reason of the kubelet, PodDeleted, NodeDeleted,
+    """Reason of the pod's condition DisruptionTarget, the reason of the kubelet, PodDeleted, NodeDeleted,
     NodeNotReady, or the taint of the node."""
     message: Sentence
     """The pod, its node and the message of the kubelet."""

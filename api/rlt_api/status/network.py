@@ -70,13 +70,13 @@ class NetworkStatus(ApiModel):
     candidates: Count
     """Number of nodes that can run a worker: ready, schedulable, tolerated, healthy, with enough accelerators."""
     accelerators_per_node: Count = 0
-    """Minimum number of accelerators of a candidate node."""
+    """Minimum number of accelerators in a candidate node."""
     rejection: NetworkRejection | None = None
     """The reason why the job cannot start."""
     evidence: Annotated[list[Sentence], CutTo(64)] = []
     """Detected facts, with the number of nodes for each."""
     env: Annotated[list[NetworkVariable], CutTo(160)] = []
-    """Variables of all pods for network and accelerators, including those of the user."""
+    """Variables of all pods for network and accelerators, including the user's."""
     overridden_by_user: Annotated[list[Word], CutTo(256)] = []
     """Variables of the profile that the user overrides."""
     attach: NetworkAttachment

@@ -25,7 +25,7 @@ from rlt_api.validation.validate import Validated
 Json = Mapping[str, Any]
 
 MUTABLE_FIELDS = frozenset(map(to_camel, RLTrainingJobSpec.model_fields)) - set(IMMUTABLE_BLOCKS)
-"""Fields of a job that can change. Their current values have precedence over those of the resolved spec."""
+"""Fields of a job that can change. Their current values have precedence over the resolved spec's values."""
 
 ADDED = {"failurePolicy": {"progressDeadlineSeconds": 0}}
 """Block -> field that a later version added with another behavior -> the value with the behavior before."""

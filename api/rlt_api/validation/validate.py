@@ -141,7 +141,7 @@ def validate_manifest(
 
 
 def get_queue_label(metadata: Json) -> str | None:
-    """Value of the label of a job for Kueue."""
+    """Value of a job's label for Kueue."""
     labels = metadata.get("labels")
     value = labels.get(KUEUE_LABEL) if isinstance(labels, Mapping) else None
     return value if isinstance(value, str) else None
@@ -164,7 +164,7 @@ def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterato
 
 
 def _explain_unused_option(finding: Finding, spec: Json) -> Finding:
-    """Replace a finding about the value of a field of spec.framework if its type does not use the field."""
+    """Replace a finding about the value of a spec.framework field if its type does not use the field."""
     parent, _, field = finding.field.rpartition(".")
     framework = spec.get("framework")
     if parent != "spec.framework" or not isinstance(framework, Mapping):

@@ -17,7 +17,7 @@ from rlt_trainer.rollout.buckets import BUCKET_BYTES, pack_buckets
 from rlt_trainer.workers.train_worker import TrainWorker
 
 MAX_DIFFERENCE = 0.05
-"""Mean difference of log-probabilities of about 7 nats: the warning of a weight sync in bfloat16."""
+"""Mean difference between log-probabilities of about 7 nats: the warning of a weight sync in bfloat16."""
 PEERS = "slime: 7 s for the sync of Qwen3-30B-A3B (18,867 tensors); verl: 4.4 s"
 
 
@@ -38,7 +38,7 @@ def run(settings: Settings) -> Iterator[Figure]:
                 continue
             result = worker.supervised_step(sequences, int(mask.sum()))
             yield Figure(
-                f"{experts} experts: norm of the gradient of a step",
+                f"{experts} experts: gradient norm of a step",
                 result.grad_norm,
                 passed=not result.skipped and result.grad_norm > 0,
             )

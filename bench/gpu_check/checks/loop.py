@@ -15,7 +15,7 @@ from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE
 
 DIFFERENCE = "training/weight_sync_difference"
 KEPT = ("timing_s/", "perf/", DIFFERENCE, "training/rollout_probs_diff_mean", "critic/score/mean")
-"""Beginnings of the names of the metrics that become figures, of the last step."""
+"""Beginnings of the metric names that become figures, in the last step."""
 
 
 def run(settings: Settings) -> Iterator[Figure]:

@@ -69,7 +69,7 @@ def compare_with_rule(settings: Settings, name: str, tokens: int, options: Seque
 
 
 def predict(name: str, tokens: int, *, checkpointing: bool) -> float:
-    """Return the bytes of an update of Qwen3-`name` on one packed sequence, by the rules of the API."""
+    """Return the bytes of an update with Qwen3-`name` on one packed sequence, by the rules of the API."""
     spec = RLTrainingJobSpec.model_validate(
         {
             "model": {

@@ -22,7 +22,7 @@ app.kubernetes.io/part-of: rlt
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
-{{/* The labels of the page differ from those of the operator, which Services and NetworkPolicies of jobs select. */}}
+{{/* The labels of the page differ from the operator's, which Services and NetworkPolicies of jobs select. */}}
 {{- define "rlt-operator.uiSelectorLabels" -}}
 app.kubernetes.io/name: rlt-ui
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -88,7 +88,7 @@ capabilities:
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, patch]
-# The token of each job's Ray cluster. Kubernetes cannot limit `create` to names, and the names contain those of jobs.
+# The token of each job's Ray cluster. Kubernetes cannot limit `create` to names, and the names contain the jobs' names.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create]

@@ -20,7 +20,7 @@ LOG = click.Path(exists=True, allow_dash=True)
 def command(logs: tuple[str, ...], more: tuple[str, ...], output: str) -> None:
     """Find known failures in logs, without a cluster.
 
-    FILE is a log, a directory of logs, an archive such as that of rlt bundle, a .gz file, or - for standard input. Logs
+    FILE is a log, a directory of logs, an archive such as rlt bundle's, a .gz file, or - for standard input. Logs
     of all kinds help: of the driver, of workers, of Ray, and events of pods. The best explanation is first: errors
     before warnings, causes before their effects, earlier lines before later ones. Secrets in the evidence are masked.
     Exit code 0 also if nothing is found.

@@ -26,7 +26,7 @@ WIDE, NAME = "wide", "name"
 def command(
     name: str | None, all_namespaces: bool, selector: str | None, kube_context: KubeContext, output: str
 ) -> None:
-    """List jobs, or show one job. The columns are those of `kubectl get`; -o wide adds the others, -o name
+    """List jobs, or show one job. The columns are the same as in `kubectl get`; -o wide adds the others, -o name
     prints names for kubectl."""
     if name and (all_namespaces or selector):
         raise click.UsageError("NAME selects one job: omit --all-namespaces and --selector")

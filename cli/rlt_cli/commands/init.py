@@ -21,7 +21,7 @@ DEFAULT = "arithmetic-grpo"
 @click.argument("example", required=False, shell_complete=lambda *given: complete(given[-1]))
 @click.option("--list", "list_only", is_flag=True, help="List the examples.")
 @click.option("--kind", type=click.Choice(["job", "runtime"]), default="job", show_default=True)
-@click.option("--name", help="The name of the object.  [default: that of the example]")
+@click.option("--name", help="The name of the object.  [default: the example's name]")
 @click.option("--runtime", metavar="NAME", help="The RLRuntime that provides image, pods and volume.")
 @click.option("--full", is_flag=True, help="Add every other field as a YAML comment.")
 @output_option(default=YAML)

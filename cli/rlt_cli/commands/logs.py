@@ -27,7 +27,7 @@ from rlt_core.kubernetes import api_paths
 @click.option("--head", is_flag=True, help="Show the log of the head pod, which is Ray's own log.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until it ends.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Show only the last N lines.")
-@click.option("--step", metavar="STEP", help="Show the log of this step of framework.prepare.")
+@click.option("--step", metavar="STEP", help="Show the log of this framework.prepare step.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show the kept log of attempt N.")
 @click.option("--file", metavar="PATH", help="Show this kept file of the latest attempt or of --attempt.")
 @click.option("--list", "list_files", is_flag=True, help="List the kept files of all attempts.")
@@ -77,7 +77,7 @@ def command(
 async def _print_program_log(
     name: str, step: str | None, follow: bool, tail: int | None, kube_context: KubeContext, output: str
 ) -> None:
-    """`step`: print the output of this step instead of that of the program."""
+    """`step`: print the output of this step instead of the program's."""
     lines = LogLines(PROGRAM, output)
     async with connect(kube_context) as connection:
         if follow:

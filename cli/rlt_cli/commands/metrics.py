@@ -23,7 +23,7 @@ from rlt_cli.output import TABLE, emit, emit_table, output_option, print_message
 def command(
     name: str, metrics: tuple[str, ...], since: int, plot: bool, kube_context: KubeContext, output: str
 ) -> None:
-    """Show the metrics of each step of a job.
+    """Show a job's metrics by step.
 
     METRIC is a metric name of verl. Without it, the command shows the metrics of the status page. It reads them from
     the running job; after the job ends they are in its volume.

@@ -28,7 +28,7 @@ SUFFIX = "-preflight"
 
 @click.command()
 @file_argument
-@click.option("--level", type=click.Choice(["basic", "full"]), help="The checks. Default: those of the job, or basic.")
+@click.option("--level", type=click.Choice(["basic", "full"]), help="The checks. Default: the job's level, or basic.")
 @click.option(
     "--timeout",
     type=parse_duration,

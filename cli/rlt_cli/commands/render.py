@@ -84,7 +84,7 @@ def command(
 
     FILE contains one or more jobs. The trainer's config is in the ConfigMap. The uid of each job is a placeholder,
     and the Secret has no token.
-    Network settings and devices are those of the nodes in --nodes. The NetworkPolicy has the defaults of the Helm
+    Network settings and devices are for the nodes in --nodes. The NetworkPolicy has the defaults of the Helm
     chart. Plain-text secrets are printed as ***. The steps of framework.prepare are notes. Exit code 1 if the operator
     would hold a job on these nodes: its manifests are not printed.
 
@@ -124,7 +124,7 @@ def command(
             continue
         if waits_for_earlier_job(job.spec):
             other = job.spec.checkpoint.resume_from_job
-            print_message(f"note: {job.name}: the path of the checkpoint of {other} is a placeholder")
+            print_message(f"note: {job.name}: the path of {other}'s checkpoint is a placeholder")
         for step in mask_json(job.spec.framework.to_json()).get("prepare", []):
             print_message(f"note: {job.name}: step {step['name']} runs before: {shlex.join(step['command'])}")
         manifests += render_children(job)

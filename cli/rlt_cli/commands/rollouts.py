@@ -23,7 +23,7 @@ from rlt_cli.output import TABLE, emit, output_option
 def command(
     name: str, step: int | None, best: int | None, worst: int | None, kube_context: KubeContext, output: str
 ) -> None:
-    """Show prompts, responses and rewards of one step of a job."""
+    """Show prompts, responses and rewards of one step."""
     rollouts = select_rollouts(run(_get_rollouts(name, step, kube_context)), best=best, worst=worst)
     if output != TABLE:
         emit(rollouts, output)

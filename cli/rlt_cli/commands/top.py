@@ -22,7 +22,7 @@ from rlt_core.job import Manifest
 from rlt_pod import probe as pod_probe
 
 TIMEOUT_S = 20.0
-"""Time for one pod: that of a GPU tool, of kubectl and of Python."""
+"""Time for one pod: for a GPU tool, kubectl and Python."""
 MAX_PODS_AT_ONCE = 16
 """Maximum number of calls of kubectl at the same time."""
 WATCH_INTERVAL_S = 2.0
@@ -65,7 +65,7 @@ async def _show(name: str, watch: bool, kube_context: KubeContext, output: str) 
 
 
 async def measure_pods(connection: Connection, name: str) -> list[PodUsage]:
-    """The use of each pod of a job, the head first. Raises Failure if the job does not exist or has no pods."""
+    """The usage of each pod in a job, the head first. Raises Failure if the job does not exist or has no pods."""
     pods = await connection.list_pods(name)
     if not pods:
         await connection.get_job(name)  # raises Failure if the job does not exist

@@ -12,7 +12,7 @@ COLORS = {"error": "red", "warning": "yellow"}
 
 
 def format_card(finding: Mapping[str, object], where: str, width: int | None = None) -> str:
-    """Return the lines of a finding of `rlt diagnose` or of status.findings, with at most `width` characters."""
+    """Return the lines of a finding from `rlt diagnose` or status.findings, with at most `width` characters."""
     rows = {
         "what": finding["message"],
         "where": where,

@@ -1,4 +1,4 @@
-"""The part of the pages of `rlt watch` and `rlt status` about progress: checklist, step bar, rates, bars. No I/O."""
+"""The part of `rlt watch`'s and `rlt status`'s pages about progress: checklist, step bar, rates, bars. No I/O."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def subtract_defaults(spec: Json) -> Json:
     least = build_resolved_spec({**REQUIRED, "cluster": {"workers": spec["cluster"]["workers"]}}, None)
     without = _subtract(spec, least)
     without.setdefault("cluster", {})["workers"] = [_drop_empty(group) for group in spec["cluster"]["workers"]]
-    # Some defaults depend on other fields, such as that of ppoMiniBatchSize.
+    # Some defaults depend on other fields, such as ppoMiniBatchSize's.
     _restore(without, spec, build_resolved_spec(without, None), build_resolved_spec(spec, None))
     return without
 

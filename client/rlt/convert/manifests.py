@@ -14,7 +14,7 @@ from rlt_api.frameworks.known_programs import find_program
 
 WORKERS = "cluster.workers[]"
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-TORCHRUN = "torchrun's rendezvous is that of the operator of the source: a job runs the command once, on the head"
+TORCHRUN = "torchrun's rendezvous belongs to the source's operator: a job runs the command once, on the head"
 
 
 def convert_manifest(manifest: Json) -> Draft:

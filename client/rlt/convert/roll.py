@@ -118,7 +118,7 @@ def _apply_fields(draft: Draft, config: dict[str, Any]) -> None:
 
 
 def _apply_overrides(draft: Draft, config: dict[str, Any], kept: Collection[str]) -> None:
-    """Make it a job of ROLL: its settings are those of the fields, and overrides for all that differ from them.
+    """Make it a job of ROLL: its settings come from the fields, and overrides for all that differ from them.
 
     `kept`: the comments about what is neither.
     """
@@ -198,7 +198,7 @@ def _drop(draft: Draft, fields: Iterable[str]) -> dict[str, Any] | None:
 
 
 def _name_field(error: Any) -> str:
-    """The field of an error of the schema; of a missing one its block."""
+    """The field of a schema error; of a missing field its block."""
     names = [str(each) for each in error["loc"] if not isinstance(each, int)]
     return ".".join(names[:-1] if error["type"] == "missing" else names)
 
@@ -206,7 +206,7 @@ def _name_field(error: Any) -> str:
 def _list_differences(
     wanted: Mapping[str, Any], rendered: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """The settings of the source that differ from those of the job, by key."""
+    """The settings of the source that differ from the job's, by key."""
     for key, value in wanted.items():
         path, given = f"{prefix}{key}", rendered.get(key)
         if path.endswith("device_mapping") and parse_devices(value) == parse_devices(given):

@@ -99,7 +99,7 @@ def convert_script(text: str, to: str) -> Draft:
 
 
 def _list_launches(script: Script, line: int = 0) -> list[Launch]:
-    """Every program of the script, those of `bash -c` and of containers included."""
+    """Every program of the script, also in `bash -c` and containers."""
     found = []
     for command in script.commands:
         launch = unwrap(command)
@@ -206,7 +206,7 @@ def _apply_hydra_devices(draft: Draft, words: tuple[str, ...]) -> None:
 def _count_openrlhf(draft: Draft, program: Program, values: Mapping[str, int]) -> tuple[int | None, int | None]:
     """OpenRLHF's roles share devices with --colocate_all_models, in 0.11 --train.colocate_all, else they add up.
 
-    The options are those of openrlhf/cli/train_ppo_ray.py.
+    The options are from openrlhf/cli/train_ppo_ray.py.
     """
     shared = not program.given.keys().isdisjoint({"colocate_all_models", "train_colocate_all"})
     per_node = values.get("actor_num_gpus_per_node")

@@ -46,7 +46,7 @@ VALUES: Mapping[str, Mapping[object, object]] = {
     "spec.training.optimizer": {"AdamW": "adamw", "Muon": "muon"},
     "spec.training.strategy": {"fsdp": "fsdp2", "fsdp2_train": "fsdp2", "dp": "fsdp2"},
 }
-"""Field -> its values for those of the other program."""
+"""Field -> its values for the other program's values."""
 DEFAULTS = (
     "actor_rollout_ref.rollout.n", "data.train_batch_size", "actor_rollout_ref.actor.ppo_mini_batch_size",
     "data.max_prompt_length", "data.max_response_length", "algorithm.adv_estimator",

@@ -56,7 +56,7 @@ class Script:
     conditional: dict[str, int] = field(default_factory=dict)
     """Name of a variable that is set in a condition or a loop -> line."""
     loops: dict[str, int] = field(default_factory=dict)
-    """Name of the variable of a loop -> line. It has its first value."""
+    """Name of a loop's variable -> line. It has its first value."""
 
 
 def read_script(text: str, variables: dict[str, str] | None = None, first_line: int = 1) -> Script:
@@ -161,7 +161,7 @@ def reveal(text: str) -> str:
 
 
 def _compute(text: str) -> str | None:
-    """The value of an expression of integers. None if it is another expression."""
+    """The value of an expression with integers. None if it is another expression."""
     if not re.fullmatch(r"[0-9+*/%() -]+", text) or "**" in text:
         return None
     try:

@@ -1,6 +1,6 @@
 """A command of verl as a job of framework.type verl: fields where the job has them, and overrides for the rest.
 
-The settings that the job gives to verl are compared with those of the command, so that both mean the same: what a field
+The settings that the job gives to verl are compared with the command's, so that both mean the same: what a field
 does not express is an override, and a field that the command does not set has verl's default.
 """
 
@@ -123,7 +123,7 @@ def _find_default(key: str, given: Mapping[str, Any]) -> Setting | None:
 
 
 def _is_same(rendered: Any, text: str) -> bool:
-    """Whether a setting of the job is that of the command, in which a list of one item may be the item."""
+    """Whether a setting of the job is the command's, in which a list of one item may be the item."""
     if isinstance(rendered, list) and len(rendered) == 1 and not text.startswith("["):
         rendered = rendered[0]
     return _normalize(format_value(rendered)) == _normalize(text)

@@ -1,4 +1,4 @@
-"""Charts of metrics as SVG. Colors are classes of the page's style sheet: s0 to s7, and those of axes and texts."""
+"""Charts of metrics as SVG. Colors are classes of the page's style sheet: s0 to s7, and classes for axes and texts."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def draw_columns(columns: Sequence[tuple[float, Mapping[str, float]]], names: Se
             if base - top > 0.05:
                 box = {"x": _round(left), "y": _round(top), "width": _round(max(0.5, right - left - 0.4))}
                 body.append(element("rect", height=_round(base - top), class_=f"f{number % NUM_COLORS}", **box))
-    return element("div", _draw_frame(frame, unit, body, "time of the phases of a step"), draw_legend(names, "f"))
+    return element("div", _draw_frame(frame, unit, body, "time of each phase in a step"), draw_legend(names, "f"))
 
 
 def draw_small(values: Sequence[float | None]) -> Element | None:

@@ -55,7 +55,7 @@ def draw_learning(steps: Sequence[Step]) -> list[tuple[str, Element]]:
 
 
 def draw_times(steps: Sequence[Step]) -> Element | None:
-    """The seconds of the phases of each step as stacked columns. None if they are not recorded."""
+    """The seconds of each step's phases as stacked columns. None if they are not recorded."""
     phases = list(compute_time_shares(steps))
     if not phases:
         return None

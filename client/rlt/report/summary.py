@@ -1,4 +1,4 @@
-"""The numbers of a run: main metrics, throughput, and the division of the time of its steps."""
+"""The numbers of a run: main metrics, throughput, and how the time of its steps divides."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rlt.metric_text import PAGE_METRICS, Step
 from rlt_pod.report.driver_report import METRICS
 
 WINDOW = 10
-"""Number of latest steps in the final value of a metric of training, and in the reward that a step reaches."""
+"""Number of latest steps in the final value of a training metric, and in the reward that a step reaches."""
 VALIDATION = "val-core/"
-"""Prefix of verl's metrics of the validation: val-core/SOURCE/METRIC/mean@N."""
+"""Prefix of verl's validation metrics: val-core/SOURCE/METRIC/mean@N."""
 HIGHER_IS_BETTER = ("reward", "validation")
 UNITS = {
     "kl": "nats",
@@ -93,7 +93,7 @@ def compute_throughput(steps: Sequence[Step]) -> Throughput:
 
 
 def compute_time_shares(steps: Sequence[Step]) -> dict[str, float]:
-    """Phase of a step -> its share of the time of all steps, the largest first. The shares add up to 1."""
+    """Phase of a step -> its share of all steps' time, the largest first. The shares add up to 1."""
     seconds: dict[str, float] = {}
     for step in steps:
         for name, value in step.items():

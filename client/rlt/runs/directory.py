@@ -138,7 +138,7 @@ def iterate_json_lines(file: Path, size: int, notes: list[str]) -> Iterator[dict
 
 
 def _skip_line(file: BinaryIO) -> None:
-    """Read to the end of a line of any size."""
+    """Read the rest of a line, whose size is not limited."""
     while (part := file.readline(MAX_LINE_BYTES)) and not part.endswith(b"\n"):
         pass
 

@@ -57,7 +57,7 @@ class RolloutPage:
 
 
 def read_rollout_page(path: Path, step: int, query: RolloutQuery) -> RolloutPage:
-    """Read a page of the rollouts of a step from its file. Memory has one rollout at a time, and the page."""
+    """Read a page of a step's rollouts from its file. Memory has one rollout at a time, and the page."""
     file = path / ROLLOUTS / f"step-{step}.jsonl"
     return select_page(lambda notes: iterate_json_lines(file, MAX_ROLLOUTS_BYTES, notes), query)
 
@@ -99,7 +99,7 @@ def read_spans(path: Path, step: int) -> tuple[list[dict[str, Any]], tuple[str, 
 def select_spans(lines: Iterable[Mapping[str, Any]], step: int, notes: list[str]) -> list[dict[str, Any]]:
     """The spans of a step. A resumed run repeats steps: the last time counts. Notes get what is missing.
 
-    A span has rank (-1 is the driver), engine for that of an engine, phase, thread, and start and end as Unix time.
+    A span has rank (-1 is the driver), engine for an engine's span, phase, thread, and start and end as Unix time.
     """
     spans: list[dict[str, Any]] = []
     repeated = False

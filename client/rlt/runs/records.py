@@ -44,12 +44,12 @@ async def get_spans(connection: Connection, name: str, step: int) -> list[dict[s
 
 
 async def list_logs(connection: Connection, name: str) -> list[str]:
-    """The paths of the logs of all attempts, such as 1/program.log. Raises UnavailableError as `get_history`."""
+    """The paths of all attempts' logs, such as 1/program.log. Raises UnavailableError as `get_history`."""
     return [each["path"] for each in _parse(await connection.get_from_head(name, METRICS_PORT, "/logs"))]
 
 
 async def get_log(connection: Connection, name: str, path: str) -> str:
-    """The end of a log of `list_logs`. Raises UnavailableError as `get_history`."""
+    """The end of a log from `list_logs`. Raises UnavailableError as `get_history`."""
     return await connection.get_from_head(name, METRICS_PORT, f"/logs?file={quote(path, safe='')}")
 
 

@@ -18,7 +18,7 @@ MODELS = {
         *("pretrain", "critic_pretrain", "reward_pretrain"),
     ),
 }
-"""Program -> the arguments with a model: a folder, or a name on the hub. The last are those of earlier versions."""
+"""Program -> the arguments with a model: a folder, or a name on the hub. The last are from earlier versions."""
 PROMPTS = {
     "verl": ("data.train_files", "data.val_files"),
     "openrlhf": ("data_prompt_dataset", "eval_dataset", "prompt_data"),

@@ -27,7 +27,7 @@ HOST_PORTS = range(20000, 22999, len(DECLARED_PORTS))
 """The first of DECLARED_PORTS of a job on the host network."""
 WORKER_PORTS = range(23000, 30000, 1000)
 """The first port of a job's Ray processes on the host network: one port for each process on a node. All ports are below
-those of Kubernetes services (from 30000) and of outgoing connections in Linux (net.ipv4.ip_local_port_range)."""
+the ports of Kubernetes services (from 30000) and of outgoing connections in Linux (net.ipv4.ip_local_port_range)."""
 CHANNEL = "compute-domain-channel"
 """Name of the resourceClaim in the pod."""
 
@@ -72,7 +72,7 @@ def build_attachment_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGro
 
 
 def build_group_overlay(spec: RLTrainingJobSpec, attach: NetworkAttachment) -> Manifest:
-    """Build the part of a pod with its supplementary groups: those of the user, and those that open AMD's devices."""
+    """Build the part of a pod with its supplementary groups: the user's, and the groups that open AMD's devices."""
     groups = sorted({*spec.security.supplemental_groups, *attach.supplemental_groups})
     return {"securityContext": {"supplementalGroups": groups}} if groups else {}
 
@@ -80,7 +80,7 @@ def build_group_overlay(spec: RLTrainingJobSpec, attach: NetworkAttachment) -> M
 def choose_host_ports(job: Job, attach: NetworkAttachment) -> dict[str, int]:
     """Choose the fixed ports of a worker on the host network, by `ray start` parameter. Empty on the pod network.
 
-    The ports depend on the job. The container declares those of DECLARED_PORTS, so that the scheduler places no two
+    The ports depend on the job. The container declares the ports of DECLARED_PORTS, so that the scheduler places no two
     workers of a job on one node. NCCL, Gloo and the rendezvous of torch.distributed choose their own ports.
     """
     if attach.mode != "hostNetwork":
@@ -109,7 +109,7 @@ def _build_security_context(spec: RLTrainingJobSpec, attach: NetworkAttachment) 
 
 
 def _build_devices(attach: NetworkAttachment, group: WorkerGroup, accelerators_per_node: int) -> Manifest:
-    """The extended resources of the fabric: those of a whole node, or the share of a worker on a part of a node."""
+    """The extended resources of the fabric: all of a node's, or the share of a worker on a part of a node."""
     if group.accelerator is None:
         return {}
     whole = Attachment(attach.mode, tuple(attach.resources.items()))

@@ -11,12 +11,12 @@ PROGRAM_LOG = "program.log"
 
 
 def step_log(step: str) -> str:
-    """Name of the file with the output of a step of framework.prepare."""
+    """Name of the file with the output of a framework.prepare step."""
     return f"prepare-{step}.log"
 
 
 def build_attempt_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:
-    """Build the path of the folder of the current or next attempt; None for a job whose files end with its pods."""
+    """Build the path of the current or next attempt's folder; None for a job whose files end with its pods."""
     if not spec.storage.outlives_pods:
         return None
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)

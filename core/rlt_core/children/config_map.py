@@ -72,7 +72,7 @@ def list_program_files(spec: RLTrainingJobSpec) -> dict[str, str]:
 
 
 def digest_data(data: Mapping[str, str]) -> dict[str, str]:
-    """Key -> digest of the data of a ConfigMap."""
+    """Key -> digest of a ConfigMap's data."""
     return {key: sha256(value.encode()).hexdigest() for key, value in data.items()}
 
 

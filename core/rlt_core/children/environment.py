@@ -1,4 +1,4 @@
-"""The environment variables of all pods: those of the operator, overridden by those of the user."""
+"""The environment variables of all pods: the operator's, overridden by the user's."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manif
 def get_stop_timeout(spec: RLTrainingJobSpec) -> int:
     """Seconds that Ray gives the program to save and exit when its job is stopped.
 
-    A value from a Secret or ConfigMap is not known here, and counts as that of cluster.terminationGracePeriodSeconds.
+    A value from a Secret or ConfigMap is not known here, and counts as cluster.terminationGracePeriodSeconds.
     """
     own = [variable.value for variable in spec.cluster.env if variable.name == JOB_STOP_TIMEOUT]
     if own and own[-1] is not None and own[-1].isdecimal():
@@ -75,7 +75,7 @@ def _saves_at_its_end(spec: RLTrainingJobSpec) -> bool:
 
 
 def _divide_grace_period(spec: RLTrainingJobSpec) -> int:
-    """The seconds of the grace period of the pods that the program gets."""
+    """The seconds of the pods' grace period that the program gets."""
     return max(1, spec.cluster.termination_grace_period_seconds - END_OF_RAY_S)
 
 

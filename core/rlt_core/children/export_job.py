@@ -31,7 +31,7 @@ TTL_S = 24 * 3600
 def build_export_job(job: Job, spec: RLTrainingJobSpec, export: Export, step: int) -> Manifest:
     """Build the Job that runs the command of `export`.
 
-    The builtin trainer exports on a node like that of the head, without accelerators. The programs of verl and ROLL
+    The builtin trainer exports on a node like the head's, without accelerators. The programs of verl and ROLL
     need the memory of a training worker, and one accelerator for Megatron.
     """
     group = None if spec.framework.type == "builtin" else training_group(spec)

@@ -8,9 +8,9 @@ from rlt_core.children.attempt_directory import build_attempt_directory
 from rlt_core.job import Job
 
 FLIGHT_RECORDS = "nccl_trace_rank_"
-"""Start of the names of the flight records. PyTorch appends the rank."""
+"""Start of the flight records' names. PyTorch appends the rank."""
 NCCL_LOG = "nccl-%h-%p.log"
-"""Name of NCCL's log of a process: host name and process ID (NCCL_DEBUG_FILE in NCCL's documentation)."""
+"""Name of NCCL's log for a process: host name and process ID (NCCL_DEBUG_FILE in NCCL's documentation)."""
 NCCL_FILE_VARIABLES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "NCCL_DEBUG_FILE")
 """The variables with paths of the files."""
 TRACE_BUFFER_SIZE = 2000
@@ -38,7 +38,7 @@ def build_nccl_file_env(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
 
 
 def find_flight_records(job: Job, spec: RLTrainingJobSpec) -> str | None:
-    """The pattern of the flight records of the attempt. None: it has none, or they are in a place of the user's."""
+    """The pattern of the attempt's flight records. None: it has none, or they are in a place of the user's."""
     own = {variable.name for variable in spec.cluster.env}
     path = build_nccl_file_env(job, spec).get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
     if path is None or own & {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"}:

@@ -28,7 +28,7 @@ class NetworkAccess:
     metrics_namespaces: tuple[str, ...] = ()
     """Namespaces whose pods scrape the metrics of Ray and the driver."""
     cidrs: tuple[str, ...] = ()
-    """Addresses that reach Ray's job API and the driver, such as those of the API server, whose proxy `rlt` uses."""
+    """Addresses that reach Ray's job API and the driver, such as the API server's, whose proxy `rlt` uses."""
 
 
 def build_network_policy(job: Job, access: NetworkAccess) -> Manifest:

@@ -55,7 +55,7 @@ def build_placement_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGrou
 
 
 def build_accelerator_overlay(group: WorkerGroup) -> Manifest:
-    """Build the toleration of the taint of accelerators, as the ExtendedResourceToleration admission plugin does."""
+    """Build the toleration of the accelerators' taint, as the ExtendedResourceToleration admission plugin does."""
     if group.accelerator is None:
         return {}
     taint = group.accelerator.resource_name
@@ -78,7 +78,7 @@ def _build_affinity(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 
 def exclude_nodes(nodes: Sequence[str], template: Manifest) -> Manifest:
-    """Exclude the nodes from the pod template, in each of its own node affinity terms, which are alternatives.
+    """Exclude the nodes from the pod template, in each of its node affinity terms, which are alternatives.
 
     A field selector has exactly one value: ValidateNodeFieldSelectorRequirement, kubernetes pkg/apis/core/validation.
     """

@@ -104,7 +104,7 @@ def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup)
 
 
 def build_program_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup | None) -> Manifest:
-    """Build the pod template of one program on a node like those of `group`, or like that of the head.
+    """Build the pod template of one program on a node like `group`'s nodes, or like the head's.
 
     The pod has one accelerator of the group with the groups that may open it, and no devices, host network or variables
     of the fabric: variables that name interfaces of the host are invalid in the network of a pod.

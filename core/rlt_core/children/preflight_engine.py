@@ -1,4 +1,4 @@
-"""The engine for the preflight check `engine`: its arguments, from those of verl, OpenRLHF or ROLL. Pure."""
+"""The engine for the preflight check `engine`: its arguments, from verl's, OpenRLHF's or ROLL's. Pure."""
 
 from __future__ import annotations
 

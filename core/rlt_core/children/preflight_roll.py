@@ -64,7 +64,7 @@ def build_roll_trial(spec: RLTrainingJobSpec, directory: str) -> Trial:
 
 
 def dump_trial_configs(spec: RLTrainingJobSpec, run: Run) -> dict[str, str]:
-    """Write the configs of both starts: name of the file -> its text. `run`: that of the trial."""
+    """Write the configs of both starts: name of the file -> its text. `run`: the trial's."""
     config = _shrink_batch(build_config(spec, run), count_devices(spec.cluster.workers))
     common: Settings = {"save_steps": 1, "track_with": "stdout", "critic_warmup": 0}
     kept = {key: value for key, value in merge(config, common).items() if key not in WITHOUT}

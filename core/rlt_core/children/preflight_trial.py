@@ -122,7 +122,7 @@ def _shorten_openrlhf(
 ) -> tuple[list[str], list[str]] | NotPossible:
     """Options for the first step, and for a second start that resumes after it (OpenRLHF 0.11)."""
     if not has_known_options(program):
-        return _reject("The options are those of an OpenRLHF before 0.11.")
+        return _reject("The options are for an OpenRLHF before 0.11.")
     numbers = [number for name in OPENRLHF_SIZES if (number := read_integer(program, name)) is not None]
     if len(numbers) < len(OPENRLHF_SIZES):
         return _reject("The batch or the number of accelerators is a variable.")

@@ -215,7 +215,7 @@ HEALTH_TAINTS: Final = (
     "amd-gpu-unhealthy",
     "AMD_GPU_Unhealthy",
 )
-"""Prefixes of taints of unhealthy nodes. Such nodes are excluded also with the effect PreferNoSchedule, and even if a
+"""Prefixes of unhealthy nodes' taints. Such nodes are excluded also with the effect PreferNoSchedule, and even if a
 job tolerates every taint."""
 
 

@@ -73,7 +73,7 @@ def build_demands(
     """Build the demands of the worker groups in the process group: those with accelerators, or else the first.
 
     `job` is the spec of the job as submitted, as JSON: fields that only `spec` has come from the runtime. Without it
-    all fields are the user's. `declared` are the accelerators of the node pools of the runtime.
+    all fields are the user's. `declared` are the accelerators of the runtime's node pools.
     """
     groups = [group for group in spec.cluster.workers if group.accelerator] or spec.cluster.workers[:1]
     return tuple(_build_demand(spec, group, job, declared) for group in groups)

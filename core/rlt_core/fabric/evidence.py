@@ -18,7 +18,7 @@ class Evidence:
 
 
 def resolve_fact(fact: str, found: list[Evidence], evidence: list[Evidence], contradictions: list[str]) -> str | None:
-    """Return the value of the first item of `found`. Extends `evidence`, and `contradictions` if values differ."""
+    """Return the value of the first item in `found`. Extends `evidence`, and `contradictions` if values differ."""
     evidence += found
     values = list(dict.fromkeys(item.value for item in found))
     if len(values) > 1:

@@ -11,7 +11,7 @@ from rlt_api.model import quantity_value
 from rlt_core.fabric import aliases
 
 MAX_PROBLEM_LENGTH = 300
-"""Maximum number of characters of the description of a condition."""
+"""Maximum number of characters of a condition's description."""
 NATIVE_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """Resources of every node. All others are extended resources or huge pages."""
 
@@ -102,9 +102,9 @@ def _parse_node(manifest: Mapping[str, Any]) -> Node:
 
 
 def _is_problem(condition: Mapping[str, Any]) -> bool:
-    """Whether a condition shows a problem: Ready and those of its form should be True, all others False.
+    """Whether a condition shows a problem: Ready and conditions of its form should be True, all others False.
 
-    MemoryPressure, the conditions of node-problem-detector such as KernelDeadlock, and those of GPU health controllers
+    MemoryPressure, node-problem-detector's conditions such as KernelDeadlock, and conditions of GPU health controllers
     are True with a problem; EKS' node monitoring agent has AcceleratedHardwareReady, NetworkingReady and others.
     """
     if str(condition["type"]).endswith("Ready"):

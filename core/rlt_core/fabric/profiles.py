@@ -86,7 +86,7 @@ class Profile:
     groups: tuple[str, ...] = ()
     """Names of supplementary groups that may open the devices."""
     hcas: tuple[str, ...] = ()
-    """Prefixes of the names of the RDMA devices. Empty if unknown."""
+    """Prefixes of the RDMA devices' names. Empty if unknown."""
     script: str = ""
     """A file of the host that sets the variables. The container sources it first (BASH_ENV)."""
     mounts: tuple[tuple[str, str], ...] = ()
@@ -99,7 +99,7 @@ class Profile:
     sources: tuple[str, ...] = ()
 
     def variables(self, facts: Facts, versions: Mapping[str, str]) -> tuple[Variable, ...]:
-        """The variables for these facts, ordered by name. Variables of a shape override those of the profile."""
+        """The variables for these facts, ordered by name. A shape's variables override the profile's."""
         shape = next((v for glob, v in self.shapes if fnmatchcase(facts.instance_type or "", glob)), ())
         chosen = {each.name: each for each in (*self.env, *shape) if each.applies(versions)}
         return tuple(chosen[name] for name in sorted(chosen))

@@ -104,7 +104,7 @@ def reject_profile(profile: Profile, facts: Facts, demand: Demand) -> Iterable[R
             f"{facts.vendor}: use another profile, or none",
         )
     if demand.attach == "dra" and facts.missing and not demand.has_resource_claims:
-        yield NO_CLAIMS  # with a claim, the profile is that of the hardware
+        yield NO_CLAIMS  # with a claim, the hardware decides the profile
     elif demand.attach and demand.attach not in profile.attach.modes:
         yield Rejection(
             "AttachNotPossible",

@@ -59,12 +59,12 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of all pods of the job."""
+    """The settings of all the job's pods."""
 
     env: tuple[Setting, ...]
     """Ordered by name. Includes the network variables that the user sets."""
     overridden_by_user: tuple[str, ...]
-    """Names of variables of the profile that the user sets to a different value."""
+    """Names of the profile's variables that the user sets to a different value."""
     attach: Attachment
     capabilities: tuple[str, ...]
     groups: tuple[int, ...]
@@ -153,7 +153,7 @@ def _build_profile_env(
         profile_env["NCCL_IB_HCA"] = Setting(hca.name, profile.hcas[0], rule, profile.attach.source)
     if attach.mode == "hostNetwork":
         interface = profile.attach.host_interface
-        rule = "interface of the hosts" if interface else "any interface of the hosts except those of containers"
+        rule = "interface of the hosts" if interface else "any interface of the hosts except container interfaces"
         source = profile.attach.source if interface else f"{NCCL_DOC}#nccl-socket-ifname"
         profile_env["NCCL_SOCKET_IFNAME"] = Setting("NCCL_SOCKET_IFNAME", interface or HOST_INTERFACES, rule, source)
         if interface[-1:].isdigit():
@@ -176,7 +176,7 @@ def _build_profile_env(
 
 
 def _is_adapter_proven(profile: Profile, facts: Facts) -> bool:
-    """Whether the adapters are those of the profile: by a label or resource of the nodes, or as the cloud documents."""
+    """Whether the adapters fit the profile: by a label or resource of the nodes, or as the cloud documents."""
     matched = dict(profile.match)
     return "cloud" in matched or "nic" in matched or facts.nic == "mlx5"
 

@@ -24,7 +24,7 @@ class Entry:
     code: str
     """Unique name, in the form of a condition's reason."""
     topic: str
-    """Name of the file of the entry."""
+    """Name of the entry's file."""
     patterns: tuple[Pattern, ...]
     """What logs, events and containers print. Empty if only `observation` shows the failure."""
     message: str

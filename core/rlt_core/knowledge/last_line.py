@@ -28,7 +28,7 @@ STARTED = "Init COMPLETE"
 
 
 def find_last_line(tail: str, entries: Sequence[Entry]) -> tuple[Entry, str, int] | None:
-    """Find the entry with `at_end` that the last line of a log matches, after the lines of its end and of NCCL.
+    """Find the entry with `at_end` that a log's last line matches, after the lines of its end and of NCCL.
 
     Return the entry, the line, and the number of line breaks after it. `tail`: the end of the log without colors.
     """

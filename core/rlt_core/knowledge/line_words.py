@@ -1,4 +1,4 @@
-"""The words of patterns in the lines of a chunk. Most lines of a log repeat an earlier one with other numbers."""
+"""The words of patterns in the lines of a chunk. Most lines in a log repeat an earlier one with other numbers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from rlt_core.knowledge.search import INTERLEAVED, MAX_LINES, MAX_RANKS, NEARBY,
 CHUNK = 256 * 1024
 """Bytes read at once."""
 WORLD_WORDS = (b"world_size", b"nranks", b"WORLD_SIZE")
-"""Words of the lines that state the number of ranks: those of torch, vLLM and NCCL."""
+"""Words of the lines that state the number of ranks: torch's, vLLM's and NCCL's."""
 WORLD_SIZES = tuple(re.compile(word + rb"['\" ]?[=: ]{1,2}(\d{1,6})\b") for word in WORLD_WORDS)
 """A regular expression that begins with a literal is searched for several times as fast as alternatives are."""
 

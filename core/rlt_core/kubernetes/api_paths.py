@@ -15,7 +15,7 @@ RAY_CLUSTER_CRD = f"{CRDS}/rayclusters.ray.io"
 
 
 def jobs(namespace: str | None) -> str:
-    """Path of the jobs of a namespace, or of all."""
+    """Path of the jobs in a namespace, or in all."""
     return _collection(JOBS, namespace, PLURAL)
 
 
@@ -40,7 +40,7 @@ def runtime(name: str) -> str:
 
 
 def ray_clusters(namespace: str | None) -> str:
-    """Path of the RayClusters of a namespace, or of all."""
+    """Path of the RayClusters in a namespace, or in all."""
     return _collection(RAY, namespace, "rayclusters")
 
 
@@ -50,12 +50,12 @@ def ray_cluster(namespace: str, name: str) -> str:
 
 
 def workloads(namespace: str | None, version: str) -> str:
-    """Path of the Kueue Workloads of a namespace, or of all, in a version that the API server serves."""
+    """Path of the Kueue Workloads in a namespace, or in all, in a version that the API server serves."""
     return _collection(f"{KUEUE}/{version}", namespace, "workloads")
 
 
 def config_maps(namespace: str | None) -> str:
-    """Path of the ConfigMaps of a namespace, or of all."""
+    """Path of the ConfigMaps in a namespace, or in all."""
     return _collection(CORE, namespace, "configmaps")
 
 
@@ -90,7 +90,7 @@ def network_policy(namespace: str, name: str) -> str:
 
 
 def leases(namespace: str) -> str:
-    """Path of the Leases of a namespace."""
+    """Path of the Leases in a namespace."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
@@ -105,17 +105,17 @@ def webhook_configuration(name: str) -> str:
 
 
 def pods(namespace: str | None) -> str:
-    """Path of the pods of a namespace, or of all."""
+    """Path of the pods in a namespace, or in all."""
     return _collection(CORE, namespace, "pods")
 
 
 def batch_jobs(namespace: str) -> str:
-    """Path of the Jobs of Kubernetes in a namespace."""
+    """Path of the Kubernetes Jobs in a namespace."""
     return f"/apis/batch/v1/namespaces/{namespace}/jobs"
 
 
 def pod_templates(namespace: str) -> str:
-    """Path of the PodTemplates of a namespace."""
+    """Path of the PodTemplates in a namespace."""
     return f"{CORE}/namespaces/{namespace}/podtemplates"
 
 
@@ -125,7 +125,7 @@ def log(namespace: str, pod: str) -> str:
 
 
 def events(namespace: str | None) -> str:
-    """Path of the events of a namespace, or of all."""
+    """Path of the events in a namespace, or in all."""
     return _collection(CORE, namespace, "events")
 
 

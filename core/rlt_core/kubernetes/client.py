@@ -27,7 +27,7 @@ METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 MAX_CONCURRENT_REQUESTS = 32
 """Maximum number of requests at the same time."""
 PAGE_SIZE = 50
-"""Objects in a page of a list. A page of nodes of 20 KB each has 1 MB and is parsed in 10 ms."""
+"""Objects in a page of a list. A page of 20 KB nodes has 1 MB and is parsed in 10 ms."""
 WATCH_S = 300
 """After this time the API server ends a watch."""
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
@@ -142,7 +142,7 @@ class KubernetesApi:
         return items
 
     async def apply(self, path: str, manifest: Manifest) -> Manifest:
-        """Server-side apply, as owner of all fields of the manifest. Returns the object as stored.
+        """Server-side apply, as owner of all the manifest's fields. Returns the object as stored.
 
         Raises UnknownResourceError, ApiError.
         """

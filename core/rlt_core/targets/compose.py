@@ -76,7 +76,7 @@ def _build_service(launch: Launch, options: ContainerOptions) -> dict[str, Any]:
 
 
 def _build_environment(launch: Launch) -> dict[str, str | None]:
-    """Variables without a value are in the environment of the user: those of Secrets, and the token of Ray."""
+    """Variables without a value are in the environment of the user: variables from Secrets, and the token of Ray."""
     values = {name: _escape(value) for name, value in launch.environment.items()}
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN} if launch.has_token else {"RAY_AUTH_MODE": "disabled"}
     return {**values, **token, **dict.fromkeys(launch.inherited)}

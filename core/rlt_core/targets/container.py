@@ -1,6 +1,6 @@
 """Options of a container for accelerators, RDMA and shared memory, as Docker, Podman and Compose have them.
 
-The devices of AMD are those of ROCm's documentation and of verl's guide for AMD clusters:
+AMD's devices are from ROCm's documentation and verl's guide for AMD clusters:
 https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html
 """
 

@@ -26,7 +26,7 @@ PAPER = re.compile(r"/abs/\d{4}\.\d{5}")
 
 
 @pytest.mark.parametrize("entry", load_entries(), ids=lambda entry: entry.code)
-def test_the_source_of_an_entry_is_a_page_of_a_known_site(entry: Entry) -> None:
+def test_an_entrys_source_is_a_page_of_a_known_site(entry: Entry) -> None:
     url = urlsplit(entry.source)
     assert (url.scheme, url.netloc in SITES, url.query) == ("https", True, ""), entry.source
     assert re.fullmatch(r"[!-~]+", entry.source)

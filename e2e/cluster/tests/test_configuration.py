@@ -12,7 +12,7 @@ from cluster.layout import Layout
 from cluster.s3_server import S3
 
 
-def test_addresses_of_nodes_and_pods_are_in_the_network_of_the_cluster() -> None:
+def test_addresses_of_nodes_and_pods_are_in_the_clusters_network() -> None:
     first, second = Layout(Path("/state"), 2, subnet=77).all_nodes()
     assert (first.address, first.pods) == ("10.77.0.2", "10.77.1.0/24")
     assert (second.address, second.pods) == ("10.77.0.3", "10.77.2.0/24")

@@ -44,7 +44,7 @@ class Cache:
     wake: Callable[[Key], None]
     """Called with a job when an object of the job changes."""
     jobs: Store[str] = field(default_factory=lambda: Store(_parse_job, get_name))
-    """Jobs as JSON, which takes a fifth of the memory of the parsed object."""
+    """Jobs as JSON, which takes a fifth of the parsed object's memory."""
     ray_clusters: Store[RayCluster] = field(default_factory=lambda: Store(parse_ray_cluster, get_name))
     pods: Store[Pod] = field(default_factory=lambda: Store(parse_pod, get_job, max_removed=MAX_REMOVED_PODS))
     """Pods with the label of a job, by job."""
@@ -123,7 +123,7 @@ class Cache:
         return json.loads(text) if text else None
 
     def put(self, written: Manifest) -> None:
-        """Store the response of a write of the operator, which the watch delivers later."""
+        """Store the response to one of the operator's writes, which the watch delivers later."""
         if written["kind"] == "Secret":
             self.on_secret(written)
         stores: dict[str, Store[Any]] = {KIND: self.jobs, "RayCluster": self.ray_clusters, "ConfigMap": self.configs}

@@ -14,7 +14,7 @@ Read = Callable[[str], Awaitable[Any]]
 
 
 class RecentReads:
-    """The results of the reads of the last MAX_AGE_S. Callers at the same time share one request."""
+    """The results of reads in the last MAX_AGE_S. Callers at the same time share one request."""
 
     def __init__(self) -> None:
         self._reads: dict[str, tuple[float, asyncio.Task[Any]]] = {}

@@ -42,7 +42,7 @@ class Store(Generic[T]):
         """`parse` reduces an object, or returns None for an object that is not needed. `index` returns its index key.
 
         With `max_objects`, a new object replaces the oldest one. With `max_removed`, the last states of this number of
-        removed objects of each index key are kept.
+        removed objects are kept for each index key.
         """
         self._parse = parse
         self._index = index
@@ -142,7 +142,7 @@ class Store(Generic[T]):
         return self.version_of(name) == version and self._remove(name)
 
     def version_of(self, name: Name) -> int | None:
-        """The resourceVersion of the object of that name; None if the store lacks it."""
+        """The resourceVersion of the object with that name; None if the store lacks it."""
         entry = self._entries.get(name)
         return entry.version if entry else None
 
@@ -158,7 +158,7 @@ class Store(Generic[T]):
         return self._retain(listed, version, self._names.get(index, ()))
 
     def get_index(self, name: Name) -> Hashable | None:
-        """The index key of the object of that name."""
+        """The index key of the object with that name."""
         entry = self._entries.get(name)
         return entry.index if entry else None
 

@@ -45,7 +45,7 @@ IGNORED_TAINTS = {
 NODE_CHECKS = {"accelerators", "all-reduce", "gpu-health"}
 """Preflight checks that show a faulty node if they fail on one node only. Others check storage, image and settings."""
 MAX_LINE_LENGTH = 200
-"""Maximum number of characters of a quoted line of output."""
+"""Maximum number of characters in a quoted line of output."""
 
 
 @dataclass(frozen=True)

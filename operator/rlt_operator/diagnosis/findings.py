@@ -40,7 +40,7 @@ def find_failures(observed: Observed, message: str = "") -> list[FailureFinding]
 
 
 def find_node_problems(observed: Observed) -> list[FailureFinding]:
-    """The known problems of the nodes of the job's pods."""
+    """The known problems of the job's nodes."""
     sources = list(_list_node_evidence(observed))
     return [_locate(each, sources[each.log], observed) for each in _diagnose(tuple(each.text for each in sources))]
 

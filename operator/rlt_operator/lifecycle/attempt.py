@@ -18,7 +18,7 @@ from rlt_operator.observation import Observed, RayCluster
 
 
 def track_attempt(observed: Observed, now: datetime) -> Observed:
-    """The observation with a status whose current attempt is that of the observed RayCluster."""
+    """The observation with a status whose current attempt is the observed RayCluster's."""
     status = observed.job.status
     cluster = observed.owned_cluster
     attempt = observed.attempt
@@ -80,7 +80,7 @@ def _get_resumed_time(cluster: RayCluster) -> str | None:
 
 
 def _adopt(observed: Observed, cluster: RayCluster, now: datetime) -> tuple[CurrentAttempt, dict[str, object]]:
-    """The attempt and the changes of the status of a job that an operator without status.currentAttempt has started."""
+    """The attempt and the status changes of a job that an operator without status.currentAttempt has started."""
     status = observed.job.status
     head = observed.head
     time = format_time(now)

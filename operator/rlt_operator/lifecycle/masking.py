@@ -14,7 +14,7 @@ from rlt_operator.observation import Observed
 
 
 def mask_secrets(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Mask the secrets of the job in all messages: those of programs, of the kubelet and of the API server."""
+    """Mask the secrets of the job in all messages: from programs, the kubelet and the API server."""
     known = set(list_secrets(observed.job))
     conditions = {
         type: replace(update, message=mask_text(update.message, known)) for type, update in verdict.conditions.items()

@@ -21,7 +21,7 @@ _CHECKS = TypeAdapter(list[PreflightCheck])
 
 
 def list_preflight_results(observed: Observed) -> list[PreflightCheck]:
-    """The results on the nodes of the current RayCluster. A job that has ended keeps those of its last RayCluster."""
+    """The results on the nodes of the current RayCluster. An ended job keeps its last RayCluster's results."""
     preflight = _current_preflight(observed)
     if preflight is None:
         kept = _keeps_results(observed) or observed.job.status.preflight_passed is not None

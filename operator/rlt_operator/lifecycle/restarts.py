@@ -49,7 +49,7 @@ LOST_NODE_CAUSE_S = 75.0
 MAX_ATTEMPTS = 32
 """Maximum number of attempts in the status."""
 MAX_MESSAGE_LENGTH = 1000
-"""Maximum number of characters of an attempt's message. That of a hang has a sentence for each class of actors."""
+"""Maximum number of characters of an attempt's message. A hang's message has a sentence for each class of actors."""
 
 C = ConditionType
 

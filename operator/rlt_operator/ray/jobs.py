@@ -43,7 +43,7 @@ async def observe_ray(
     If it failed, also the ends of Ray's own logs.
 
     Without that job on the head: the state and output of the Ray job `step_id`, else of the preflight checks, if
-    `preflight_id` is set. While it runs: those of the Ray job that writes the stacks, if `stacks_id` is set. `before`
+    `preflight_id` is set. While it runs: of the Ray job that writes the stacks, if `stacks_id` is set. `before`
     is the previous answer: while the program of a running job reports its progress, its state is not requested.
     """
     try:
@@ -103,7 +103,7 @@ async def _get_with_log(send: Send, head: Head, id: str) -> tuple[RayJob, str | 
 
 
 async def _get_log(send: Send, head: Head, submission_id: str, ray_job: RayJob) -> str | None:
-    """The end of the output of a Ray job that has ended. None if it cannot be read: no result depends on it."""
+    """The end of the output from a Ray job that has ended. None if it cannot be read: no result depends on it."""
     if ray_job.status in ("PENDING", "RUNNING"):
         return None
     return await _get_file(send, head, ray_job, f"job-driver-{submission_id}.log", MAX_LOG_LINES, MAX_LOG_BYTES)

@@ -1,6 +1,6 @@
-"""Polls the Ray heads of all jobs outside of reconciliations: a head that hangs delays its own job only.
+"""Polls all jobs' Ray heads outside of reconciliations: a head that hangs delays its own job only.
 
-Each head has a task of its own. A changed answer wakes the job, and a reconciliation reads the latest answer.
+Each head has its own task. A changed answer wakes the job, and a reconciliation reads the latest answer.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class RayPoller:
         try:
             return await observe_ray(self._send, target.head, target.submission_id, **ids, before=before)
         except Exception as error:  # an answer that breaks the parser must not end the polling of the head
-            log.exception("cannot read the answer of the Ray head of %s/%s", *key)
+            log.exception("cannot read the Ray head's answer for %s/%s", *key)
             return Ray(unreachable=f"its answer cannot be read: {type(error).__name__}")
 
 

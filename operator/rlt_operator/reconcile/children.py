@@ -32,8 +32,8 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manif
 
     Raises NameTakenError, ApiError.
 
-    An existing RayCluster is not changed, because a change would end the training, and an existing Secret is the token
-    of its pods. The token of a new Secret is added here, so that no plan contains it.
+    An existing RayCluster is not changed, because a change would end the training, and an existing Secret is its pods'
+    token. The token of a new Secret is added here, so that no plan contains it.
     """
     try:
         complete = add_ray_token(manifest) if manifest["kind"] == "Secret" else manifest

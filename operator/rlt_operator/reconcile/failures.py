@@ -37,7 +37,7 @@ DescribeCrds = Callable[[], Awaitable[str | None]]
 """Returns which fields the installed CRDs lack now; None if they lack none."""
 
 LOG_INTERVAL_S = 600.0
-"""Minimum interval between log lines of the same failure of a job."""
+"""Minimum interval between log lines about the same failure of a job."""
 
 log = logging.getLogger("rlt_operator")
 

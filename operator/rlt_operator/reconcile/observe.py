@@ -42,7 +42,7 @@ class Sources:
     cache: Cache
     poller: RayPoller
     runtimes: RuntimePolicy = ANY_RUNTIME
-    """The policy of the cluster for the RLRuntimes of jobs. Labels of a namespace override it."""
+    """The cluster's policy for the RLRuntimes of jobs. Labels of a namespace override it."""
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
 

@@ -106,7 +106,7 @@ def _build_attempts(old: RLTrainingJobStatus, verdict: Verdict) -> dict[str, obj
 
 
 def _build_prepared(old: RLTrainingJobStatus, verdict: Verdict) -> list[PreparedStep]:
-    """The steps that have succeeded. A step that a new head pod has run replaces that of an earlier one."""
+    """The steps that have succeeded. A step that a new head pod has run replaces an earlier pod's."""
     done = verdict.prepared
     return [*(each for each in old.prepared if each.name != done.name), done] if done else old.prepared
 

@@ -81,7 +81,7 @@ class CertificatePlan:
 
 
 def plan_certificate(observed: ObservedCertificate, now: datetime) -> CertificatePlan:
-    """A new certificate is first stored, then trusted, then served, by each replica at a time of its own."""
+    """A new certificate is first stored, then trusted, then served, by each replica at its own time."""
     stored = observed.stored
     served = observed.served
     if stored is None or stored.list_hosts() != observed.hosts or now >= stored.get_renewal_time():

@@ -38,7 +38,7 @@ MAX_FINDINGS = 20
 
 
 def review(admission: Json, runtimes: Runtimes, policy: RuntimePolicy = ANY_RUNTIME) -> Json:
-    """Respond to an AdmissionReview (admission.k8s.io/v1) of a CREATE or UPDATE. `policy` is that of the namespace."""
+    """Respond to an AdmissionReview (admission.k8s.io/v1) of a CREATE or UPDATE. `policy` is the namespace's."""
     request = admission["request"]
     new: Json = request["object"]
     old: Json | None = request.get("oldObject")

@@ -259,7 +259,7 @@ class Operator:
         return self.metric("rlt_operator_leader") == 1
 
     def metric(self, name: str) -> float:
-        """Sum of the values of a metric over its labels."""
+        """Sum of a metric's values over its labels."""
         text = self.fetch("/metrics")
         assert f"# TYPE {name.removesuffix('_count')} " in text
         samples = (line.rpartition(" ") for line in text.splitlines())

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.apiserver
 
 
 @pytest.mark.parametrize("options", [[], ["-o", "wide"], ["--all-namespaces"]], ids=" ".join)
-def test_the_table_equals_that_of_kubectl(
+def test_the_table_equals_kubectls(
     kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str, operator: Operator, options: list[str]
 ) -> None:
     rlt("submit", job_file)

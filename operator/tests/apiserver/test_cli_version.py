@@ -12,7 +12,7 @@ from rlt_cli.main import cli
 
 
 @pytest.mark.apiserver
-def test_the_installed_schema_equals_that_of_the_cli(kubernetes: Kubernetes) -> None:
+def test_the_installed_schema_equals_the_clis(kubernetes: Kubernetes) -> None:
     by = ["--kubeconfig", str(kubernetes.cluster.kubeconfig)]
     done = CliRunner().invoke(cli, ["version", "--server", "-o", "json", *by])
     assert done.exit_code == 0, done.stderr

@@ -58,7 +58,7 @@ def test_a_pvc_is_created_and_kept_after_the_job(kubernetes: Kubernetes, operato
 def test_an_existing_pvc_of_another_class_is_rejected(
     kubernetes: Kubernetes, operator: Operator, namespace: str
 ) -> None:
-    """The API server rejects a change of the class of a PVC."""
+    """The API server rejects a change of a PVC's class."""
     spec = {**o.SPEC, "storage": {"storageClassName": "nfs", "size": "10Gi"}}
     kubernetes.create_job(namespace, spec)
     kubernetes.ray_cluster(namespace)

@@ -52,7 +52,7 @@ class Replicas:
         return self.lease()
 
     def list_writes(self, identity: str, *, since: datetime | None = None) -> list[str]:
-        """Verbs and paths of the writes of a replica that the API server has received, without those to the Lease."""
+        """Verbs and paths of a replica's writes that the API server has received, without writes to the Lease."""
         layout = self.kubernetes.cluster.layout
         assert layout
         entries = [json.loads(line) for line in layout.audit_log.read_text().splitlines()]

@@ -147,7 +147,7 @@ def test_an_account_sees_the_jobs_of_its_namespace_alone(
             response = page.get(f"/api/{name}", params={"run": run, "step": "1"}, headers=bearer(token))
             assert response.status_code == expected, response.text
     described = page.get("/api/run", params={"run": f"{namespace}/sum"}, headers=bearer(token)).json()
-    assert 'cannot list resource "pods"' in described["notes"][0]  # the visitor's right, not that of the page
+    assert 'cannot list resource "pods"' in described["notes"][0]  # the visitor's right, not the page's
     assert f"system:serviceaccount:{namespace}:visitor" in described["notes"][0]
 
 

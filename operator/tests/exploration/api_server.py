@@ -57,7 +57,7 @@ class ApiServer:
         return parse(text) if text else None
 
     def select(self, resource: str) -> Iterator[tuple[str, Manifest]]:
-        """Path and object of all objects of a resource."""
+        """Path and object for all objects of a resource."""
         for path, text in list(self.objects.items()):
             if api_paths.resource_of(path) == resource:
                 yield path, parse(text)

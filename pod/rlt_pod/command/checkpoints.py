@@ -11,7 +11,7 @@ TRACKERS = ("latest_checkpointed_iteration.txt", "_actor/latest")
 """Files in the folder of the checkpoints: of verl with the step (verl/trainer/ppo/ray_trainer.py, _save_checkpoint), of
 DeepSpeed with the name global_stepN (openrlhf/trainer/ppo_trainer.py, save_logs_and_checkpoints)."""
 ROLL_STATES = "*/checkpoint-*/pipeline/worker_state_pipeline.json"
-"""ROLL's folders: the time of the start of an attempt, and the step, which begins at 0 (roll/configs/base_config.py,
+"""ROLL's folders: the time when an attempt starts, and the step, which begins at 0 (roll/configs/base_config.py,
 roll/utils/upload_utils.py, ROLL 0.3.0). The state of the pipeline is the last part of a checkpoint that is copied to
 it, if async_upload is false (do_checkpoint in roll/pipeline/base_pipeline.py)."""
 
@@ -31,7 +31,7 @@ def read_latest_step(directory: str) -> int | None:
 
 
 def find_roll_checkpoint(directory: str) -> tuple[int, str] | None:
-    """Find the latest complete checkpoint of ROLL: that of the latest attempt with one. Return the number of completed
+    """Find the latest complete checkpoint of ROLL: the latest attempt's with one. Return the number of completed
     steps and its folder."""
     checkpoints = []
     for path in glob.glob(os.path.join(glob.escape(directory), ROLL_STATES)):

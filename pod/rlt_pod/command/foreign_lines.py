@@ -40,7 +40,7 @@ NAMES = {
 
 
 def parse_foreign_line(line: str) -> tuple[int, dict[str, float]] | None:
-    """Return the completed steps and the metrics of a step line of OpenRLHF or ROLL; None for any other line.
+    """Return the completed steps and the metrics in a step line of OpenRLHF or ROLL; None for any other line.
 
     ROLL's last line of a step has no metrics.
     """

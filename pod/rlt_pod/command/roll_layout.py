@@ -1,4 +1,4 @@
-"""The devices and batches of a config of ROLL, compared with the pods.
+"""The devices and batches of a ROLL config, compared with the pods.
 
 The rules are those that ROLL 0.3.0 asserts, or that its batches need: roll/configs/base_config.py,
 roll/configs/worker_config.py, roll/utils/config_utils.py, roll/distributed/scheduler/resource_manager.py.
@@ -65,7 +65,7 @@ def list_device_contradictions(config: Config, total: int) -> Iterator[Contradic
 
 
 def list_roles(config: Config) -> dict[str, Config]:
-    """Find the roles: those of the policy, and each of rewards."""
+    """Find the roles: the policy's, and each of rewards."""
     rewards = config.get("rewards")
     roles = {name: config.get(name) for name in (*ROLES, "reward_model")}
     roles.update({f"rewards.{name}": each for name, each in rewards.items()} if isinstance(rewards, dict) else {})

@@ -2,7 +2,7 @@
 
     python3 run_command.py [options] -- PROGRAM ARGUMENTS...
 
-The output is copied unchanged and without delay. The exit code is that of the command, 128 + N if signal N ended it,
+The output is copied unchanged and without delay. The exit code is the command's, 128 + N if signal N ended it,
 127 if the program does not exist, 126 if it is not executable.
 """
 

@@ -2,16 +2,16 @@
 
     python3 run_roll.py --config FILE [--checkpoints DIRECTORY] -- python3 SCRIPT ARGUMENTS...
 
-ROLL reads the number and kind of devices of the machine of its driver (roll/platforms/__init__.py, and
+ROLL reads the number and kind of devices from its driver's machine (roll/platforms/__init__.py, and
 num_gpus_per_node in roll/configs/base_config.py, ROLL 0.3.0), and the head has none. The program runs on the first node
-with devices. Its output, exit code and signals are those of this process. The script gets --config_path and
+with devices. Its output, exit code and signals are this process's. The script gets --config_path and
 --config_name. With --checkpoints, the variable VARIABLE has the latest complete checkpoint in the directory, quoted for
 OmegaConf, if there is one.
 
 The config is compared with the devices of the cluster before the program starts. With a device_mapping that ROLL cannot
 place, the program is not started, and the exit code is 1. Other contradictions are printed.
 
-The file has no imports outside of the standard library, Ray and this package, and those of ROLL for its config, because
+The file has no imports outside of the standard library, Ray and this package, except ROLL's for its config, because
 it runs in the image of the job.
 """
 
@@ -131,7 +131,7 @@ def read_config(path: str, variables: dict[str, str]) -> Any:
 
 
 def list_problems(config: Any, devices: int, script: str) -> Iterator[Contradiction]:
-    """List the contradictions of a config with the devices of the cluster. The batches are those of RLVR alone."""
+    """List the contradictions of a config with the devices of the cluster. The batches are RLVR's alone."""
     if isinstance(config, Mapping):
         is_rlvr = "rlvr" in os.path.basename(script)
         yield from (list_contradictions if is_rlvr else list_device_contradictions)(config, devices)
@@ -168,7 +168,7 @@ def _end_with_parent() -> None:
 def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", required=True, help="the config of ROLL")
-    parser.add_argument("--checkpoints", help="folder of the checkpoints of all attempts, to resume from the latest")
+    parser.add_argument("--checkpoints", help="folder with the checkpoints of all attempts, to resume from the latest")
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:end])
     command = arguments[end + 1 :]

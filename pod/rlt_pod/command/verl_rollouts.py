@@ -14,7 +14,7 @@ from typing import Any
 MAX_BYTES = 64 * 2**20
 """Maximum size of a file that is read: its responses are in memory at once."""
 NAMES = {"input": "prompt", "output": "response", "gts": "ground_truth"}
-"""verl's name -> that of rlt's trainer."""
+"""verl's name -> the name in rlt's trainer."""
 
 
 def find_latest_step(folder: Path) -> int | None:

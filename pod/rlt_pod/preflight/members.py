@@ -38,7 +38,7 @@ class RayNode:
 
     id: str
     pod: str
-    """Its host name, which is the pod's name, or with hostNetwork that of the node. Unique."""
+    """Its host name, which is the pod's name, or with hostNetwork the node's. Unique."""
     address: str
     cpus: int
     devices: int
@@ -53,7 +53,7 @@ class Member:
     is_leader: bool
     """Whether it is the first process of its pod."""
     devices: int
-    """Accelerators of the process: 0, 1, or those of the engine."""
+    """Accelerators of the process: 0, 1, or the engine's."""
 
 
 def list_nodes() -> tuple[RayNode, list[RayNode]]:

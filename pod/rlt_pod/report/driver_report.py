@@ -8,7 +8,7 @@ METRICS_PORT = 8090
 PROGRESS_PREFIX = "rlt-progress "
 """Prefix of the driver's last line on standard output, before its last ProgressReport as JSON. The log keeps it."""
 PREFLIGHT_PREFIX = "rlt-preflight "
-"""Start of the last line of the preflight checks, before a list of PreflightCheck as JSON."""
+"""Start of the preflight checks' last line, before a list of PreflightCheck as JSON."""
 STACK_FILE = "rlt-stacks"
 """The file in memory (memfd_create(2)) to which a process of the trainer writes its stacks on SIGUSR1."""
 TRAINER_ERROR = "rlt-trainer: error:"

@@ -1,4 +1,4 @@
-"""The logs of all attempts of a run, which its directory has in attempts/N/, as a driver serves them.
+"""The logs of all a run's attempts, which its directory has in attempts/N/, as a driver serves them.
 
 It needs only Python 3.8 and its standard library, because it is mounted into images that rlt does not build.
 """
@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 MAX_LOG_BYTES = 2**18
-"""Size of the end of a log that is read."""
+"""Size of a log's end that is read."""
 
 
 def list_logs(run: Path) -> bytes:

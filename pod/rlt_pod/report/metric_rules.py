@@ -21,7 +21,7 @@ class Limit(NamedTuple):
     """When a rule is broken."""
 
     threshold: float
-    """The unit is that of the rule's value."""
+    """The unit of the rule's value."""
     steps: int
     """Minimum number of steps in succession."""
 

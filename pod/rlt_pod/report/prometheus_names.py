@@ -1,6 +1,6 @@
 """The Prometheus names of verl's metrics, shared by servers, dashboards and alerts.
 
-The labels job and namespace of every series are those of the RLTrainingJob: without honorLabels, Prometheus renames
+The labels job and namespace of every series identify the RLTrainingJob: without honorLabels, Prometheus renames
 them to exported_job and exported_namespace. The module needs only Python 3.8 and its standard library, because it is
 mounted into images that rlt does not build.
 """
@@ -71,7 +71,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge(
         "distillation/abs_loss",
         "rlt_trainer_distillation_distance",
-        "Mean absolute difference of the log-probabilities of policy and teacher, in nats",
+        "Mean absolute difference between the log-probabilities of policy and teacher, in nats",
     ),
     Gauge("loss", "rlt_trainer_preference_loss", "DPO loss"),
     Gauge("rewards/chosen", "rlt_trainer_chosen_reward", "Implicit reward of the chosen responses: mean"),
@@ -82,16 +82,16 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("actor/lr", "rlt_trainer_learning_rate", "Learning rate"),
     Gauge("actor/pg_clipfrac", "rlt_trainer_clip_fraction", "Share of tokens that PPO clipped"),
     Gauge("actor/pg_clipfrac_lower", "rlt_trainer_clip_fraction_lower", "Share of tokens that the dual clip clipped"),
-    Gauge("actor/router_aux_loss", "rlt_trainer_router_aux_loss", "Load-balancing loss of a mixture of experts"),
+    Gauge("actor/router_aux_loss", "rlt_trainer_router_aux_loss", "Load-balancing loss for a mixture of experts"),
     Gauge(
         "actor/expert_load_max",
         "rlt_trainer_expert_load_max",
-        "Tokens of the busiest expert of a layer, as a multiple of the layer's mean, in the least balanced layer",
+        "Tokens of the busiest expert in a layer, as a multiple of the layer's mean, in the least balanced layer",
     ),
     Gauge(
         "actor/expert_load_entropy",
         "rlt_trainer_expert_load_entropy",
-        "Entropy of the distribution of tokens over the experts, as a share of its maximum, mean over the layers",
+        "Entropy of the token distribution over the experts, as a share of its maximum, mean over the layers",
     ),
     Gauge(
         "actor/skipped_updates",
@@ -104,7 +104,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge(
         "critic/vf_explained_var",
         "rlt_trainer_value_explained_variance",
-        "Share of the variance of the returns that the values explain",
+        "Share of the returns' variance that the values explain",
     ),
     Gauge("critic/grad_norm", "rlt_trainer_critic_grad_norm", "Norm of the critic's gradient before clipping"),
     Gauge("critic/lr", "rlt_trainer_critic_learning_rate", "Learning rate of the critic"),
@@ -165,7 +165,7 @@ GAUGES: tuple[Gauge, ...] = (
     ),
     # Speed
     Gauge("timing_s/step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
-    Gauge("timing_s/*", "rlt_trainer_step_seconds", "Duration of one phase of the step", rest_label="phase"),
+    Gauge("timing_s/*", "rlt_trainer_step_seconds", "Duration of one phase in the step", rest_label="phase"),
     Gauge(
         "overlap_s/*",
         "rlt_trainer_overlap_seconds",
@@ -175,7 +175,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge(
         "timing_per_token_ms/*",
         "rlt_trainer_token_seconds",
-        "Duration of one phase of the step per token",
+        "Duration of one phase in the step per token",
         rest_label="phase",
         factor=1e-3,
     ),
@@ -288,7 +288,7 @@ HELP: Mapping[str, str] = {
     **REPORTED,
     **COUNTERS,
 }
-"""Name -> description of every metric of a driver."""
+"""Name -> description of every driver metric."""
 NAMES: frozenset[str] = frozenset(HELP)
 
 

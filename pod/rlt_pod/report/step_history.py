@@ -1,4 +1,4 @@
-"""The metrics of each step of a run in a file of JSON lines, {"step": N, "name": value, …}, and how a driver serves it.
+"""The metrics of each step in a run as a file of JSON lines, {"step": N, "name": value, …}, and how a driver serves it.
 
 It needs only Python 3.8 and its standard library, because it is mounted into images that rlt does not build.
 """

@@ -79,7 +79,7 @@ DRIVERS = [
     ({"nvidia driver": "570.124.06"}, None),
     ({"amdgpu driver": "6.12.12"}, None),
 ]
-"""Versions in a pod, and the result of the check of the driver."""
+"""Versions in a pod, and the result of the driver check."""
 
 
 @pytest.mark.parametrize(("versions", "expected"), DRIVERS)
@@ -124,7 +124,7 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
         network_with("b", selections={"NCCL_SOCKET_IFNAME": ("ens5", ())}),
         "interfaces",
         "failed",
-        "b: NCCL_SOCKET_IFNAME=ens5 selects no interface with an address, and that of the pod is eth0.",
+        "b: NCCL_SOCKET_IFNAME=ens5 selects no interface with an address, and the pod's interface is eth0.",
         ("b",),
     ),
     "an interface of another network": (
@@ -341,7 +341,7 @@ def test_tcp_fails_only_if_rdma_is_required() -> None:
 
 @pytest.mark.parametrize(("minimum", "result"), [(None, "warned"), (30e9, "failed")])
 def test_a_slow_all_reduce_names_the_slow_pod(minimum: float | None, result: str) -> None:
-    """Over RDMA, half of the rate of the ports (50 GB/s) is expected. A minimum of the job is binding."""
+    """Over RDMA, half of the ports' rate (50 GB/s) is expected. A minimum of the job is binding."""
     pairs = (Pair(("a", "b"), 1e9), Pair(("a", "c"), 40e9), Pair(("b", "c"), 1.2e9))
     slow = replace(
         NETWORK_GPUS,
@@ -379,7 +379,7 @@ def test_a_message_names_few_pods_and_the_check_lists_all() -> None:
     assert len(check.pods) == 9
 
 
-def test_bus_bandwidth_is_that_of_nccl_tests() -> None:
+def test_bus_bandwidth_is_computed_as_in_nccl_tests() -> None:
     """doc/PERFORMANCE.md: for an all-reduce, algbw times 2 (n - 1) / n."""
     assert compute_bus_bandwidth(8 * 10**9, 1.0, ranks=8) == pytest.approx(8e9 * 7 / 4)
     assert compute_bus_bandwidth(10**9, 0.5, ranks=2) == pytest.approx(2e9)

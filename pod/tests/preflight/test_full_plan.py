@@ -70,7 +70,7 @@ def test_level_basic_has_neither_engine_nor_step() -> None:
     assert (expected.engine, expected.framework_trial, expected.not_possible) == (None, None, [])
 
 
-def test_a_verl_job_starts_its_engine_and_makes_one_step_of_its_own_configuration() -> None:
+def test_a_verl_job_starts_its_engine_and_makes_one_step_with_its_configuration() -> None:
     spec = {**verl_jobs.VERL, "training": {**verl_jobs.VERL["training"], "ppoMicroBatchSizePerDevice": 4}}
     expected = expect(spec)
     assert expected.engine
@@ -265,7 +265,7 @@ def test_a_roll_job_starts_its_engine_and_makes_steps_with_the_smallest_batch(na
     assert micro[0] == micro[1]
 
 
-def test_the_engine_of_roll_has_the_options_of_its_config() -> None:
+def test_rolls_engine_has_the_options_of_its_config() -> None:
     options = {"dtype": "bfloat16", "trust_remote_code": True}
     engine = expect(job_specs.merged(roll_jobs.ROLL, {"rollout.tensorParallelSize": 2})).engine
     assert engine == Engine(

@@ -51,12 +51,12 @@ def test_a_cache_that_cannot_be_written_is_returned_with_its_folder(tmp_path: Pa
     assert find_unwritable({"HF_HOME": str(tmp_path / "file"), "HF_HUB_OFFLINE": "1"}) == {}
 
 
-def test_versions_are_those_of_the_installed_distributions() -> None:
+def test_versions_are_read_from_the_installed_distributions() -> None:
     assert read_versions()["python"] == sys.version.split()[0]
     assert "ray" in read_versions()
 
 
-def test_limits_are_those_of_the_process() -> None:
+def test_limits_are_the_processs_limits() -> None:
     import resource
 
     facts = measure_services("a", is_head=True, shared_memory="/dev/shm")

@@ -16,7 +16,7 @@ from rlt_pod.preflight.process import Process as RealProcess
 FOLDER = "PREFLIGHT_TEST_FOLDER"
 """Variable with the folder in which the first process takes its part."""
 SLOWDOWN = 20
-"""A slow process waits for this multiple of the time of each all-reduce, however busy the machine is."""
+"""A slow process waits for this multiple of each all-reduce's time, however busy the machine is."""
 
 
 class Process(RealProcess):

@@ -31,7 +31,7 @@ def aggregate(
     seq-mean-token-sum: sums within responses, mean over responses.
     seq-mean-token-mean: means within responses, mean over responses (GRPO, arXiv 2402.03300).
     seq-mean-token-sum-norm: seq-mean-token-sum divided by loss_scale_factor (Dr. GRPO, arXiv 2503.20783).
-    The names and formulas are those of agg_loss in verl 0.9.1, verl/trainer/ppo/core_algos.py.
+    The names and formulas are from agg_loss in verl 0.9.1, verl/trainer/ppo/core_algos.py.
     """
     match mode:
         case "token-mean":

@@ -20,7 +20,7 @@ class Convention:
     log_ratio_bound: float
     """Log ratios of probabilities are clamped to +- this."""
     sequence_log_ratio_bound: float
-    """gspo: upper bound of the log ratio of a response."""
+    """gspo: upper bound of a response's log ratio."""
     k3_input_bound: float
     """low_var_kl (k3): ref - log_probs is clamped to +- this."""
     k3_bound: float

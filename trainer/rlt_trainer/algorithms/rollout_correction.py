@@ -33,7 +33,7 @@ class Correction:
 
 
 def is_bypassed(algorithm: Algorithm) -> bool:
-    """Whether the engine's log-probabilities are those of the old policy (rolloutCorrection.bypassMode)."""
+    """Whether the engine's log-probabilities count as the old policy's (rolloutCorrection.bypassMode)."""
     return algorithm.rollout_correction is not None and algorithm.rollout_correction.bypass_mode
 
 

@@ -30,7 +30,7 @@ def build_mask(lengths: Sequence[int], *, width: int, left: bool = False) -> Ten
 
 
 def count_rows(mask: Tensor) -> list[int]:
-    """Count the True elements of each row of a mask [B, T]."""
+    """Count the True elements in each row of a mask [B, T]."""
     counts: list[int] = np.count_nonzero(mask.numpy(), axis=1).tolist()  # ten times as fast as torch's sum
     return counts
 

@@ -29,7 +29,7 @@ class Response:
     """Turns of the policy."""
     finish_reason: FinishReason = "stop"
     prompt: tuple[int, ...] | None = None
-    """The tokens of an agent's request. None: those of the data."""
+    """The tokens of an agent's request. None: the data's tokens."""
     earlier: tuple[Response, ...] = ()
     """The other sequences of an agent's episode, in the order of their first requests."""
 

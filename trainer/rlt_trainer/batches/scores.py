@@ -1,4 +1,4 @@
-"""The scores of a batch of responses."""
+"""The scores of the responses in a batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Scores:
     failed: Tensor
     """[B], bool: a reward of this response failed. The response is left out of the update."""
     reasons: dict[str, int]
-    """ "NAME/REASON" -> number of responses. The reasons are those of rewards.outcome."""
+    """ "NAME/REASON" -> number of responses. The reasons are from rewards.outcome."""
 
     def metrics(self) -> dict[str, float]:
         """Return the number of failed responses by reason, and the mean of each reward if there are several."""

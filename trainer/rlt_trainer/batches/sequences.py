@@ -85,7 +85,7 @@ class Sequences(Rows):
         images: Sequence[tuple[bytes, ...]] | None = None,
     ) -> Self:
         """Pad lists of tokens. `chosen`: whether the policy sampled each response token. Default: all True.
-        `images`: those of each prompt."""
+        `images`: each prompt's."""
         prompt_lengths, lengths = [len(each) for each in prompts], [len(each) for each in responses]
         prompt_width, width = max(prompt_lengths), max(lengths)
         attention = build_mask(lengths, width=width)
@@ -198,7 +198,7 @@ Part = TypeVar("Part", Sequences, Experience)
 
 @dataclass(frozen=True)
 class MiniBatch:
-    """One rank's share of the mini-batch of one optimizer step."""
+    """One rank's share of the mini-batch in one optimizer step."""
 
     experience: Experience
     total_tokens: int

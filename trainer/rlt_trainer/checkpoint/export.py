@@ -114,7 +114,7 @@ def write_shards(
     """Write safetensors files of at most `max_bytes` of weights each, and an index if there are several.
 
     to_disk: converts a file's tensors from the model's format to the files' format. transformers fuses some tensors on
-    load, for example those of experts.
+    load, for example experts' tensors.
     """
     files: list[list[str]] = []
     total = 0

@@ -67,7 +67,7 @@ def resume(checkpoints: Path, config: Checkpoint, parts: Parts) -> Resumed | Non
 def list_candidates(checkpoints: Path, config: Checkpoint) -> list[Path]:
     """List the checkpoints to resume from, in the order to try. Raises ValueError for an invalid resumeFromPath.
 
-    A checkpoint with an unreadable marker comes first if its step is later than that of the latest readable one, so
+    A checkpoint with an unreadable marker comes first if its step is later than the latest readable one's, so
     that damage or another format version is not ignored silently. Older unreadable ones are ignored.
     """
     if config.resume == "never":
@@ -139,7 +139,7 @@ def describe_other_reference(directory: Path) -> str | None:
 
 
 def find_warmup_checkpoint(directory: Path) -> Path:
-    """Return the checkpoint step-0 of the run of `directory`, or of the run that it started from (resumeFromPath)."""
+    """Return the checkpoint step-0 of `directory`'s run, or of the run that it started from (resumeFromPath)."""
     start, origin = marker.checkpoint_directory(directory.parent, 0), marker.read_mark(directory).origin
     return start if origin is None or start.exists() else find_warmup_checkpoint(Path(origin))
 

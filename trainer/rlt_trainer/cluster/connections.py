@@ -62,7 +62,7 @@ def describe_lost_connection(error: str, pods: Mapping[str, str]) -> str | None:
 
 
 def _get_peer(connection: socket.socket) -> str | None:
-    """Return the address of the other end of a TCP connection; None for other sockets."""
+    """Return the address at the other end of a TCP connection; None for other sockets."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6) or connection.type != socket.SOCK_STREAM:
         return None
     return str(connection.getpeername()[0]).removeprefix("::ffff:")

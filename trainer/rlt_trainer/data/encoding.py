@@ -34,7 +34,7 @@ def tokenize(
     The chat template describes `tools`, in OpenAI's schema, in each conversation. Plain text is a user message then.
     A prompt with images is a conversation, too, and each image takes the place of a mark `<image>` in it.
     Raises ValueError if a conversation has no chat template, if the template rejects it or does not describe the tools,
-    if the number of marks is not that of the images, or if a prompt has no tokens.
+    if the numbers of marks and images differ, or if a prompt has no tokens.
     """
     if tools:
         examples = [replace(each, prompt=as_messages(each.prompt)) for each in examples]

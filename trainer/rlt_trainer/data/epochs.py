@@ -39,7 +39,7 @@ class Epochs(Generic[T]):
 
     @property
     def order(self) -> int | None:
-        """The seed of the order. None: that of the data."""
+        """The seed of the order. None: the data's order."""
         return self._seed if self._shuffle else None
 
     def _list_order(self, epoch: int) -> list[int]:

@@ -64,7 +64,7 @@ class ImageProcessor:
     def process(self, images: Sequence[bytes]) -> ImageInputs:
         """Build the input of the vision tower for `images`. Without images, for a small blank one.
 
-        An image that occurs several times, such as that of a group of responses, is decoded once.
+        An image that occurs several times, such as for a group of responses, is decoded once.
         """
         if not images:
             return self._blank

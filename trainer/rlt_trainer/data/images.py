@@ -27,8 +27,8 @@ def read_images(value: object, location: str) -> tuple[bytes, ...]:
 
 
 def name_images(value: object, images: Sequence[bytes]) -> tuple[str, ...]:
-    """Return a reference to each of the `images` of a row: its file or URL in the data, or else a name in FOLDER, which
-    is that of its contents."""
+    """Return a reference to each of a row's `images`: its file or URL in the data, or else a name in FOLDER, from
+    its contents."""
     return tuple(
         _find_source(source) or f"{FOLDER}/{_name_contents(image)}"
         for source, image in zip(_list_images(value), images, strict=True)

@@ -20,7 +20,7 @@ from rlt_trainer.data.tables import SourceRow, is_conversation, read_rows, requi
 _log = logging.getLogger(__name__)
 
 CHOSEN, REJECTED = "chosen", "rejected"
-"""The columns of the responses: those of a preference data set in TRL 1.16."""
+"""The columns of the responses, as in a preference data set of TRL 1.16."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Files of the data sets GSM8K and MATH: the published JSON, and the parquet files that it is converted to.
 
-The parquet columns are those of verl's examples/data_preprocess, so that verl can train on the same files.
+The parquet columns are from verl's examples/data_preprocess, so that verl can train on the same files.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def validate_critic_tokenizer(tokenizer: PreTrainedTokenizerBase, vocabulary_siz
 
 
 def warn_about_end_of_text(tokenizer: PreTrainedTokenizerBase, end_tokens: set[int], *, path: str) -> None:
-    """Log a warning if the tokenizer's end-of-text token is not in `end_tokens`, those of the model's configs."""
+    """Log a warning if the tokenizer's end-of-text token is not in `end_tokens`, from the model's configs."""
     if end_tokens and tokenizer.eos_token_id not in end_tokens:
         _log.warning(
             "end-of-text token of the tokenizer is %r (number %s), but the model's config and generation config have "

@@ -74,7 +74,7 @@ class Checkpoints:
         """Load the checkpoint that checkpoint.resume selects, and return its step. None: there is no such checkpoint.
 
         Raises ValueError if the checkpoint was saved with other data. With resumeFromPath, such a checkpoint is loaded,
-        and the run starts with the first prompt of its own data.
+        and the run starts with the first prompt of its data.
         """
         resumed: Resumed | None = self._workers.all(TrainWorker.resume, self._run.checkpoints)[0]
         if resumed is None:
@@ -110,7 +110,7 @@ class Checkpoints:
     def save(self, step: int, metrics: Mapping[str, float] | None = None) -> None:
         """Save `step`, or start a save in the background.
 
-        `metrics`: those of the step without timings. The checkpoint contains them, because the run can end before it
+        `metrics`: the step's, without timings. The checkpoint contains them, because the run can end before it
         writes them to metrics.jsonl. The validation score among them selects the best checkpoint.
         """
         self._saved_step = step
@@ -146,7 +146,7 @@ class Checkpoints:
         if directory != Path(self._config.checkpoint.resume_from_path or ""):
             raise ValueError(
                 f"{directory} was saved by a run with other data: {difference}. Restore the data, or start a job with "
-                "this folder as checkpoint.resumeFromPath, which starts with the first prompt of its own data."
+                "this folder as checkpoint.resumeFromPath, which starts with the first prompt of its data."
             )
         _log.warning(
             "%s was saved by a run with other data: %s: starting with the first prompt of this run's data",

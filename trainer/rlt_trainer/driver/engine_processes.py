@@ -59,7 +59,7 @@ class ActorProcess:
             return await call(self._actor, method, *arguments, **options)
         except WorkerDiedError as error:
             raise EngineLostError(str(error)) from error
-        except EngineDiedError as error:  # Ray raises a RayTaskError that is also of the class of its cause
+        except EngineDiedError as error:  # Ray raises a RayTaskError that is also of its cause's class
             kill(self._actor)
             raise EngineLostError(str(root_cause(error))) from error
 

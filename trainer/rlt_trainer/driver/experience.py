@@ -38,7 +38,7 @@ class TrainingBatch:
     rewards: Tensor
     """[B]: score plus penalty and KL term of each trajectory (see RolloutBatch). NaN if a reward failed."""
     advantages: Tensor
-    """[B]: mean advantage of the tokens of each trajectory that the policy sampled. NaN if a reward failed."""
+    """[B]: mean advantage of each trajectory's tokens that the policy sampled. NaN if a reward failed."""
     metrics: dict[str, float]
 
 
@@ -60,7 +60,7 @@ class _Selection:
     mask: Tensor
     """[S, T]"""
     weights: Tensor | None
-    """[S, T]: those of the rollout correction."""
+    """[S, T]: from the rollout correction."""
     metrics: dict[str, float]
 
 
@@ -236,7 +236,7 @@ def compute_mean_advantages(advantages: Tensor, mask: Tensor) -> Tensor:
 def check_engine_log_probs(invalid: Tensor, mask: Tensor) -> None:
     """Warn about tokens [B, T] whose log-probability in the engine is not finite.
 
-    Raises TrainingError if they are more than MAX_INVALID_SHARE of the tokens of `mask` [B, T].
+    Raises TrainingError if they are more than MAX_INVALID_SHARE of `mask`'s tokens [B, T].
     """
     count, tokens = int(invalid.count_nonzero()), int(mask.count_nonzero())
     if count > MAX_INVALID_SHARE * tokens:

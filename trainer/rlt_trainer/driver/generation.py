@@ -35,9 +35,9 @@ from rlt_trainer.workers.train_worker import TrainWorker
 _log = logging.getLogger(__name__)
 
 VALIDATION_STEP = 0
-"""The step of the seeds of validations. Training starts with step 1."""
+"""The step in the seeds of validations. Training starts with step 1."""
 TAKEN = "taken"
-"""Name of the number of prompts taken from the data set, in a checkpoint."""
+"""Key in a checkpoint: the number of prompts taken from the data set."""
 
 
 class RolloutGenerator:
@@ -197,7 +197,7 @@ class RolloutGenerator:
             self._engines.wait(changed)
 
     def _build_batch(self, groups: Sequence[Sequence[Rollout]], n: int, *, log: bool = True) -> RolloutBatch:
-        """Build the batch of groups of `n` responses, each with the greedy one of ReMax if it has n + 1.
+        """Build the batch from groups of `n` responses, each with ReMax's greedy one if it has n + 1.
 
         `log` failed rewards.
         """
@@ -208,7 +208,7 @@ class RolloutGenerator:
         return batch
 
     def _combine(self, rollouts: Sequence[Rollout], *, log: bool) -> RolloutBatch:
-        """Combine the scores of responses, after those of reward models are added."""
+        """Combine the scores of responses, after the scores of reward models are added."""
         for name, path in self._scorer.models.items():
             unscored = [rollout for rollout in rollouts if name not in rollout.outcomes]
             scores = self._model_scores(path, unscored) if unscored else torch.empty(0)

@@ -35,7 +35,7 @@ def compute_rollout_metrics(
 
 
 def compute_length_metrics(sequences: Sequences) -> dict[str, float]:
-    """Metrics of the lengths of prompts and responses, in tokens."""
+    """Metrics of prompt and response lengths, in tokens."""
     responses = torch.tensor(sequences.response_lengths())
     return {**_spread("response_length", responses), **_spread("prompt_length", sequences.prompt_mask.sum(-1))}
 

@@ -1,4 +1,4 @@
-"""The loop of algorithm.dpo: reference, update, validate, save. The responses are those of the data."""
+"""The loop of algorithm.dpo: reference, update, validate, save. The responses come from the data."""
 
 from __future__ import annotations
 

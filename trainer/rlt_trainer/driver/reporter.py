@@ -61,8 +61,8 @@ class Reporter:
     def resumed(self, step: int, metrics: dict[str, float] | None) -> None:
         """Report that the run resumes after `step`.
 
-        `metrics`: those of the step from its checkpoint. They are recorded if the run ended before it recorded them.
-        None: the checkpoint is that of another run.
+        `metrics`: the step's, from its checkpoint. They are recorded if the run ended before it recorded them.
+        None: the checkpoint belongs to another run.
         """
         if metrics and not has_metrics(self._run.path, step):
             self._run.append_metrics(step, metrics)

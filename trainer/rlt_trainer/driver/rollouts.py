@@ -46,7 +46,7 @@ class Rollout:
     text: str
     """The response without special tokens."""
     outcomes: dict[str, Outcome]
-    """Name -> outcome of each reward, and of an environment. The driver adds those of reward models."""
+    """Name -> outcome of each reward, and of an environment. The driver adds the outcomes of reward models."""
 
 
 @dataclass(frozen=True, eq=False)

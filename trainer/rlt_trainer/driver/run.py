@@ -129,7 +129,7 @@ class _Run:
     local: bool
 
     def resolve_config(self, rows: int) -> TrainingConfig:
-        """Resolve the number of steps with that of the prompts or pairs, and write the config."""
+        """Resolve the number of steps with the number of prompts or pairs, and write the config."""
         config = resolve_total_steps(self.config, rows)
         self.reporter.set_total_steps(config.training.total_steps)
         self.directory.write_config(config)

@@ -49,7 +49,7 @@ class Selection(Protocol):
 class Schedule:
     """Sends generations, at most `max_staleness` steps ahead of the training, and chooses the batch of each step.
 
-    max_staleness 0 is on-policy: a batch is complete generations of its own step. Otherwise half of the bound, rounded
+    max_staleness 0 is on-policy: a batch is complete generations of the same step. Otherwise half of the bound, rounded
     up, is for generations that are sent ahead. The other half is for slow groups: the batch of a step has the groups
     that are complete, unless a group would then miss the bound. 1 is verl's one_step_off_policy.
 
@@ -91,7 +91,7 @@ class Schedule:
         self._add(others)
 
     def next_batch(self, step: int) -> list[Group]:
-        """Wait for the groups of the batch of `step`, and return them in the order of the data."""
+        """Wait for the groups of `step`'s batch, and return them in the order of the data."""
         while True:
             self._changed = Future()  # before the groups are examined: a later completion wakes `wait`
             self._collect(step)
@@ -128,7 +128,7 @@ class Schedule:
         return [*batch, *self._ready], [group for unit in self._pending for group in unit]
 
     def has_batch_after(self, step: int) -> bool:
-        """Whether the latest batch is that of a step after `step`."""
+        """Whether the latest batch belongs to a step after `step`."""
         return self._batch[0] > step
 
     def _collect(self, step: int) -> None:
@@ -171,7 +171,7 @@ class Schedule:
 def choose_groups(
     ready: Sequence[Group], unfinished: Sequence[Group], *, step: int, size: int, max_staleness: int
 ) -> list[Group] | None:
-    """Choose the groups of the batch of `step`: the first `size` that are ready. None: wait for other groups.
+    """Choose the groups of `step`'s batch: the first `size` that are ready. None: wait for other groups.
 
     A batch waits for an unfinished group that would miss the bound otherwise. A group that started in step s can be in
     the batch of step s + max_staleness at the latest, and each step has `size` groups.

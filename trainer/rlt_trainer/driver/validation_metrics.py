@@ -20,7 +20,7 @@ BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 def compute_validation_metrics(batch: RolloutBatch, n: int) -> dict[str, float]:
     """Compute the metrics of `n` responses to each prompt, which are adjacent: avg@n, pass@k and maj@n in verl's terms.
 
-    For each data source: mean@n is the mean of all scores. best@k is the expected maximum of the scores of k responses,
+    For each data source: mean@n is the mean of all scores. best@k is the expected maximum score of k responses,
     which is pass@k for scores of 0 and 1; k is n and the powers of 2 below it. maj@n is the score of the most frequent
     answer. A response whose reward failed is left out.
     """
@@ -65,7 +65,7 @@ def _compute_spread(scores: Tensor, answers: Sequence[str], n: int) -> Iterator[
 
 
 def compute_best(scores: Tensor, k: int) -> float | None:
-    """Compute the expected maximum of `k` of the scores [n], drawn without replacement. None: fewer than k are finite.
+    """Compute the expected maximum of `k` scores from [n], drawn without replacement. None: fewer than k are finite.
 
     For scores of 0 and 1 it is the unbiased pass@k of Chen et al. 2021 (arXiv 2107.03374). verl draws with replacement.
     """

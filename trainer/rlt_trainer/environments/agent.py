@@ -64,7 +64,7 @@ async def _call(
 
 
 def build_variables(base_url: str, key: str) -> dict[str, str]:
-    """Return the environment variables of an agent: those of the clients of OpenAI, and no proxy to the server."""
+    """Return the environment variables of an agent: the ones that OpenAI's clients read, and no proxy to the server."""
     without_proxy = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), HOST]))
     return {
         "OPENAI_BASE_URL": base_url,

@@ -157,7 +157,7 @@ class AgentServer:
         key = request.headers.get("Authorization", "").removeprefix("Bearer ")
         episode = self._episodes.get(key)
         if episode is None:
-            message = "The API key is not that of an episode, or its episode has ended. Use OPENAI_API_KEY."
+            message = "The API key does not belong to an episode, or its episode has ended. Use OPENAI_API_KEY."
             raise RequestError(message, "invalid_api_key", status=401)
         return episode
 

@@ -85,7 +85,7 @@ class Pending:
 class AgentTranscript:
     """The sequences of one episode.
 
-    A request whose messages begin with those of an earlier request and its response has their tokens, followed by the
+    A request whose messages begin with an earlier request's messages and its response has their tokens, followed by the
     tokens of its further messages. It extends the sequence of that response, unless another request did: then it begins
     a sequence, whose prompt contains these tokens. A request with a changed history begins a sequence as well.
     """

@@ -65,7 +65,7 @@ class StreamOptions(BaseModel):
 
 
 class ChatRequest(BaseModel):
-    """The body of a request. temperature, top_p and seed are ignored: they are those of the job."""
+    """The body of a request. temperature, top_p and seed are ignored: they are the job's."""
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -111,7 +111,7 @@ def parse_request(body: bytes) -> ChatRequest:
 
 
 def to_template_messages(messages: Sequence[Message]) -> list[Message]:
-    """Convert the messages of a request to those of chat templates. Raises RequestError.
+    """Convert the messages of a request to messages for chat templates. Raises RequestError.
 
     Content is text, developer messages have the role system, arguments of calls are objects, and the responses of tools
     have the names of their tools. Fields that templates do not have are left out.
@@ -174,7 +174,7 @@ def _build_call(call: ToolCall, number: str) -> dict[str, Any]:
 def build_completion(
     message: Message, turn: Response, *, number: int, created: int, prompt_tokens: int, tokens: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Build the body of a response. `tokens`: the text of each token of the turn, if logprobs are requested."""
+    """Build the body of a response. `tokens`: the text of each token in the turn, if logprobs are requested."""
     reason = "tool_calls" if "tool_calls" in message else turn.finish_reason
     choice = {"index": 0, "message": message, "logprobs": _build_logprobs(turn, tokens), "finish_reason": reason}
     completion_tokens = len(turn.token_ids)

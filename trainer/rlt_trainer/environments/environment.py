@@ -31,7 +31,7 @@ class Environment(Protocol):
         """Process one turn of the policy, without end-of-text token. Return the observation, the reward of the turn or
         None, and whether the conversation has ended. The policy does not receive the last observation.
 
-        The rewards of a conversation are added up, and the sum is added to those of spec.rewards. If all rewards are
+        The rewards of a conversation are added up, and the sum is added to spec.rewards' rewards. If all rewards are
         None, the environment gives no reward.
         """
         ...

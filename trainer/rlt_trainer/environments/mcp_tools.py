@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Link:
-    """One connection, which a task of its own holds: a server that ends does not cancel other tasks."""
+    """One connection, which a separate task holds: a server that ends does not cancel other tasks."""
 
     owner: asyncio.Task[None]
     end: asyncio.Event

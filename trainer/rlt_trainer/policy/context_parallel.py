@@ -39,7 +39,7 @@ def heads_to_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
 def gather_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Gather [n], a value for each of this rank's tokens, to [n * ranks].
 
-    All ranks must compute the same loss from it: in the backward pass, each rank keeps the gradient of its own tokens.
+    All ranks must compute the same loss from it: in the backward pass, each rank keeps its tokens' gradient.
     """
     gathered: Tensor = _GatherTokens.apply(part, group)  # type: ignore[no-untyped-call]
     return gathered

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 BLOCK = 128
 """Number of moments that share a scale. It divides the widths of more models than torchao's 256, such as 896."""
 MOMENTS = {"exp_avg": "exp_avg_8bit", "exp_avg_sq": "exp_avg_sq_8bit"}
-"""The moments of torchao -> their names in checkpoints, which differ from those of AdamW."""
+"""The moments of torchao -> their names in checkpoints, which differ from AdamW's."""
 
 
 def build_adamw_8bit(

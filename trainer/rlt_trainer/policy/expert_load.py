@@ -1,4 +1,4 @@
-"""The balance of a mixture of experts during an update, as metrics."""
+"""How balanced a mixture of experts is during an update, as metrics."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 from rlt_trainer.batches.sequences import Sequences
 
 EXPERTS = "experts"
-"""The name of transformers' modules of stacked experts. Their forward gets hidden states [N, H] and the numbers of the
-experts of each token [N, k]."""
+"""The name of transformers' modules of stacked experts. Their forward gets hidden states [N, H] and the numbers of
+each token's experts [N, k]."""
 
 
 class ExpertLoad:

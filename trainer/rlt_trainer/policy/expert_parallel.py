@@ -17,11 +17,11 @@ from rlt_trainer.policy.expert_load import EXPERTS
 from rlt_trainer.policy.mesh import EXPERT_DIMENSION
 
 Experts = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Maps hidden states [N, H], the numbers of the experts of each token [N, k] and their weights [N, k] to [N, H]."""
+"""Maps hidden states [N, H], the numbers of each token's experts [N, k] and their weights [N, k] to [N, H]."""
 
 
 def find_experts(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of stacked experts of a transformers model, one for each layer."""
+    """Return the modules of stacked experts in a transformers model, one for each layer."""
     named = model.named_modules()
     return [module for name, module in named if name.rpartition(".")[2] == EXPERTS and hasattr(module, "num_experts")]
 
@@ -30,7 +30,7 @@ def split_experts(experts: nn.Module, mesh: DeviceMesh) -> None:
     """Split stacked experts on the meta device over `mesh`, which has one dimension, in place.
 
     The number of experts must be divisible by the size of the mesh. Rank r has the r-th part of them. The forward is
-    that of transformers, on the tokens of this rank's experts.
+    transformers' forward, on the tokens of this rank's experts.
     """
     per_rank = int(experts.num_experts) // mesh.size()  # type: ignore[arg-type]
     outline = copy(experts)
@@ -49,7 +49,7 @@ def split_experts(experts: nn.Module, mesh: DeviceMesh) -> None:
             assert isinstance(parameter, DTensor)
             vars(mine)[name] = local = parameter.to_local()
             if local.requires_grad:
-                # It has the gradient of the tokens of all ranks of `mesh`, and FSDP2 averages over the others alone.
+                # It has the gradient of the tokens on all ranks in `mesh`, and FSDP2 averages over the others alone.
                 local.register_hook(lambda gradient: gradient / mesh.size())  # type: ignore[no-untyped-call]
         return exchange_tokens(hidden, chosen, weights, mine.forward, per_rank, mesh.get_group())
 
@@ -57,7 +57,7 @@ def split_experts(experts: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def is_split(parameter: Tensor) -> bool:
-    """Whether a gathered parameter is this rank's part of the experts of a layer."""
+    """Whether a gathered parameter is this rank's part of a layer's experts."""
     return isinstance(parameter, DTensor) and parameter.device_mesh.mesh_dim_names == (EXPERT_DIMENSION,)
 
 

@@ -37,7 +37,7 @@ UNSUPPORTED = {
     **dict.fromkeys(("zamba", "zamba2"), "its layers share weights, which FSDP2 does not support"),
     "modernbert-decoder": "its output layer is not linear in the hidden states",
 }
-"""model_type -> why its log-probabilities would differ from those of transformers."""
+"""model_type -> why its log-probabilities would differ from transformers'."""
 NOT_PACKABLE = {
     **dict.fromkeys(("gpt_oss", "granite_swa", "granitemoe_swa", "mimo_v2_flash"), "its attention has sinks"),
     **dict.fromkeys(("moshi", "nemotron"), "its attention does not get the lengths of the sequences"),
@@ -73,7 +73,7 @@ def validate_critic_family(config: PreTrainedConfig, *, packed: bool) -> None:
     if not has_value_head(config):
         raise ValueError(
             f"algorithm.critic.modelPath: transformers has no token classification model with a head named score for "
-            f"models of type {config.model_type}. Set modelPath to a model of the same vocabulary of another family, "
+            f"{config.model_type} models. Set modelPath to a model of another family with the same vocabulary, "
             f"such as {CRITICS}, or use an advEstimator without a critic."
         )
     validate_family(config, packed=packed, field="algorithm.critic")
@@ -88,9 +88,9 @@ def validate_adapters(config: PreTrainedConfig, lora: Lora) -> None:
     layers = find_layers_without_adapters(config.get_text_config().model_type)
     if layers and {"all-linear", *layers} & {each.rpartition(".")[2] for each in lora.target_modules}:
         raise ValueError(
-            f"model.lora.targetModules: {', '.join(lora.target_modules)} contains experts or routers of models of type "
-            f"{config.model_type}, on which adapters are not supported. List other linear layers, such as q_proj and "
-            "o_proj."
+            f"model.lora.targetModules: {', '.join(lora.target_modules)} contains experts or routers of "
+            f"{config.model_type} models, on which adapters are not supported. List other linear layers, such as "
+            "q_proj and o_proj."
         )
 
 
@@ -122,7 +122,7 @@ def validate_router_bias(config: PreTrainedConfig, rate: float) -> None:
     """Raise ValueError if the routers of this model have no bias to update."""
     if rate > 0 and config.get_text_config().model_type not in ROUTER_BIAS:
         raise ValueError(
-            f"algorithm.routerBiasUpdateRate: {rate:g}: the routers of models of type {config.model_type} have no "
+            f"algorithm.routerBiasUpdateRate: {rate:g}: the routers of {config.model_type} models have no "
             "correction bias, e_score_correction_bias. Remove it."
         )
 

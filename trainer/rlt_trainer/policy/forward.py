@@ -33,7 +33,7 @@ def forward_responses(
     """Apply `head` to the hidden state before each response token: [B, T] each, 0 at padding.
 
     group: the ranks that share each sequence. The sequences must then be packed and the same on all of these ranks.
-    images: those of all prompts, for a vision-language model. Ranks do not share the sequences then.
+    images: all prompts', for a vision-language model. Ranks do not share the sequences then.
     """
     assert packed or group is None
     assert images is None or group is None

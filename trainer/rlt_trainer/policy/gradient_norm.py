@@ -1,4 +1,4 @@
-"""The norm of the gradient of a sharded model."""
+"""The gradient norm of a sharded model."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "liger_kernel"
 VERSIONS = ("0.8.5",)
-"""The versions of liger-kernel whose private functions are known: that of the image for CUDA."""
+"""The versions of liger-kernel whose private functions are known: the version in the image for CUDA."""
 _APPLY = "_apply_liger_kernel_to_instance"
 
 

@@ -22,7 +22,7 @@ CHUNK_ELEMENTS = 2**25
 """Maximum number of logits in memory at a time on a CPU: 128 MiB in float32, about three times that in the backward
 pass."""
 GPU_CHUNK_ELEMENTS = 2**27
-"""The same on a GPU: 512 MiB, and 883 tokens of a vocabulary of 152,000, enough for a matrix product at full speed."""
+"""The same on a GPU: 512 MiB, and 883 tokens of a 152,000 vocabulary, enough for a matrix product at full speed."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LogitScale:
     softcap: float | None = None
     """c in c * tanh(logits / c), applied before the scale. None: no cap."""
     float32: bool = False
-    """Whether the output layer's sums of products stay in float32, instead of the dtype of its input."""
+    """Whether the output layer's sums of products stay in float32, instead of its input's dtype."""
 
     @classmethod
     def of(cls, config: PreTrainedConfig, temperature: float, *, float32: bool = False) -> LogitScale:
@@ -65,7 +65,7 @@ def response_log_probs(
     Both have a gradient. temperature: the sampling temperature, so that the values compare with the engine's.
     float32_head: model.castLmHeadToFp32.
     packed: without padding, for a model with packed_attention. group: the ranks that share each sequence.
-    images: those of all prompts, for a vision-language model.
+    images: all prompts', for a vision-language model.
     """
     output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     logits = LogitScale.of(model.config, temperature, float32=float32_head)

@@ -12,7 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from rlt_api.blocks.training import Training
 
 EXPERT_DIMENSION = "expert"
-"""The name of the dimension of a mesh over which experts are split."""
+"""The name of the mesh dimension over which experts are split."""
 
 
 def create_mesh(device_type: str, training: Training, ranks: int) -> DeviceMesh:
@@ -42,7 +42,7 @@ def set_collective_timeout(seconds: int) -> None:
 
 
 def data_parallel_size(training: Training, ranks: int) -> int:
-    """Number of ranks, or of groups of ranks that share each sequence, with separate rows.
+    """Number of ranks, or of rank groups that share each sequence, with separate rows.
 
     Rank r has the rows of part r // contextParallelSize. Raises ValueError if the sizes do not divide.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def build_optimizers(model: nn.Module, training: Training, learning_rate: float) -> tuple[Optimizer, ...]:
-    """Build the optimizers of the trained parameters of a sharded model.
+    """Build the optimizers for the trained parameters of a sharded model.
 
     adamw: AdamW for all. adamw_8bit: AdamW for all, whose moments are quantized. muon: Muon for the matrices of the
     layers, and AdamW for the others.
@@ -51,7 +51,7 @@ class Muon(torch.optim.Muon):
     """torch's Muon for sharded matrices. The momentum stays sharded, and the update is gathered.
 
     torch's own step multiplies shards: if a matrix has more rows than columns, it adds bfloat16 products of the ranks,
-    and the update of two ranks differs from that of one by 3 %. Here it is equal for any number of ranks. Each rank
+    and the update of two ranks differs from one rank's by 3 %. Here it is equal for any number of ranks. Each rank
     orthogonalizes every matrix.
     """
 

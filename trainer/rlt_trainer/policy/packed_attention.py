@@ -42,7 +42,7 @@ class Packing:
 
     @classmethod
     def of(cls, lengths: tuple[int, ...], group: dist.ProcessGroup | None, device: torch.device) -> Self:
-        """Build the layout of sequences of `lengths` tokens on `device`."""
+        """Build the layout of sequences with `lengths` tokens on `device`."""
         ends = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
         return cls(lengths, ends, max(lengths), group)
 

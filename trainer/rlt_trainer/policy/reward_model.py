@@ -82,7 +82,7 @@ class RewardModel:
         return logits[:, 0].float().cpu()  # type: ignore[no-any-return]
 
     def _count_most(self, passes: int) -> int:
-        """Return the largest number of passes of all ranks."""
+        """Return the largest number of passes over all ranks."""
         largest = torch.tensor(passes, device=self._device)
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return int(largest)
@@ -97,7 +97,7 @@ class RewardModel:
         return chat
 
     def _batches(self, sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Yield batches of rows of similar length. Rows that exceed the maximum length are left out."""
+        """Yield batches of similarly long rows. Rows that exceed the maximum length are left out."""
         batch: list[int] = []
         for row in sorted(range(len(sequences)), key=lambda row: len(sequences[row])):
             width = len(sequences[row])

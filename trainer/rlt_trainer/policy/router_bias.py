@@ -1,4 +1,4 @@
-"""The balance of a mixture of experts without an auxiliary loss: routers add a bias to the scores to select experts.
+"""Balance a mixture of experts without an auxiliary loss: routers add a bias to the scores to select experts.
 
 The weights of the selected experts do not contain the bias, so that it has no gradient (DeepSeek-V3, arXiv 2412.19437,
 section 2.1.2; arXiv 2408.15664).

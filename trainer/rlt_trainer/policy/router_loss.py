@@ -1,4 +1,4 @@
-"""The auxiliary load-balancing loss of a mixture of experts (Switch Transformer, arXiv 2101.03961)."""
+"""The auxiliary load-balancing loss for a mixture of experts (Switch Transformer, arXiv 2101.03961)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find_router(model: PreTrainedModel) -> OutputRecorder:
 def balance_loss(logits: Tensor, rows: Tensor, sequences: int, top_k: int) -> Tensor:
     """Return the sum over the sequences of E sum_i f_i P_i, for the logits [N, E] of one layer.
 
-    rows [N]: the number of the sequence of each token, or -1 for tokens to leave out. f_i: tokens of the sequence that
+    rows [N]: the number of each token's sequence, or -1 for tokens to leave out. f_i: tokens of the sequence that
     are routed to expert i, divided by its tokens. P_i: the mean probability of expert i in the sequence. The formula is
     that of transformers' load_balancing_loss_func, which takes all tokens and layers of a forward pass together: the
     loss would depend on the sizes of micro-batches and on the number of ranks.
@@ -72,7 +72,7 @@ def balance_loss(logits: Tensor, rows: Tensor, sequences: int, top_k: int) -> Te
 
 
 def number_tokens(sequences: Sequences, *, packed: bool) -> Tensor:
-    """Return the number of the sequence of each token of a forward pass [N]; -1 for padding and for sequences that are
+    """Return the number of each token's sequence in a forward pass [N]; -1 for padding and for sequences that are
     not trained on."""
     mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
     numbers = torch.arange(len(mask), device=mask.device).where(sequences.response_mask.any(-1), -1)

@@ -88,7 +88,7 @@ class ModelOptions:
         packed: bool,
         lora: Lora | None = None,
     ) -> Self:
-        """Build the options of one model of a job. `model` and `training` give those that all its models share."""
+        """Build the options of one of a job's models. `model` and `training` give those that all its models share."""
         return cls(
             mesh=mesh,
             expert_mesh=expert_mesh,

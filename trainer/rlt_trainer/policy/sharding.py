@@ -61,7 +61,7 @@ def find_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def local_shards(model: nn.Module) -> Iterator[Tensor]:
-    """Yield this rank's shard of each parameter of a sharded model."""
+    """Yield this rank's shard of each parameter in a sharded model."""
     for parameter in model.parameters():
         assert isinstance(parameter, DTensor)
         yield parameter.to_local()

@@ -69,7 +69,7 @@ class TrainedModel:
         return float(self.optimizers[0].param_groups[0]["lr"])
 
     def scale_learning_rate(self, factor: float) -> None:
-        """Set the learning rate to `factor` times that of the start of the stage."""
+        """Set the learning rate to `factor` times its value at the start of the stage."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.base_learning_rate * factor

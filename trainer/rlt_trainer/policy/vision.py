@@ -34,8 +34,8 @@ def embed_images(
     embeddings = decoder.get_input_embeddings()(tokens)
     features = decoder.get_image_features(images.pixels, images.grids, return_dict=True)
     parts: Tensor = torch.cat(features.pooler_output).to(embeddings.dtype)
-    # Qwen3-VL adds features of inner layers of the tower to the hidden states of the first layers of the decoder. Those
-    # of one layer are a tensor for each image; in transformers 5.17, a tensor for all images.
+    # Qwen3-VL adds features from the tower's inner layers to the hidden states of the decoder's first layers. One
+    # layer's features are a tensor for each image; in transformers 5.17, a tensor for all images.
     deepstack = getattr(features, "deepstack_features", None) or ()
     inner: list[Tensor] = [each if isinstance(each, Tensor) else torch.cat(each) for each in deepstack]
     if is_image.any():

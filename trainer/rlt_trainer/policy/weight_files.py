@@ -1,7 +1,7 @@
 """The weights in a model's files, and in the names and the format of the model.
 
 transformers renames and fuses some weights on load. The experts of a layer are one tensor in the model, and two or
-three tensors for each expert in the files: a rank reads those of its experts.
+three tensors for each expert in the files: a rank reads its experts' tensors.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Source:
     """Pattern of the converter -> names in the files, in order."""
 
     def is_stacked(self) -> bool:
-        """Whether a slice of the weight's first dimension is made of the same slice of the files."""
+        """Whether a slice of the weight's first dimension is made of the same slice in the files."""
         if self.converter is None:
             return False
         first, *others = self.converter.operations
@@ -123,7 +123,7 @@ class ConvertedFiles:
 def set_conversions(model: PreTrainedModel, conversions: list[WeightTransform]) -> None:
     """Set the conversions from the files of `model` to the model. transformers inverts them when it saves the model.
 
-    Without them, it finds those of its own classes, and not of a sharded model, which has a class of FSDP2.
+    Without them, it finds conversions for its own classes, and not for a sharded model, which has a class of FSDP2.
     """
     model._weight_conversions = conversions  # type: ignore[assignment]
 

@@ -173,7 +173,7 @@ class LimitedSource:
         return cls(build_source(reward, index, processes=concurrency), concurrency)
 
     async def score_one(self, text: str, prompt: Prompt, calls: BatchCalls) -> Outcome:
-        """Return the outcome of one response of the batch of `calls`."""
+        """Return the outcome of one response in the batch of `calls`."""
         async with self._slots:
             if skipped := calls.find_skip():
                 return skipped

@@ -32,7 +32,7 @@ class Header:
 class GroupChannel:
     """The WeightSender or a WeightReceiver: member 0 of a process group sends to the devices of all engines.
 
-    The group is separate from that of the training.
+    The group is separate from the training's.
     """
 
     def __init__(self, address: GroupAddress, device: torch.device, store: TCPStore | None = None) -> None:

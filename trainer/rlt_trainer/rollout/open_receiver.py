@@ -1,4 +1,4 @@
-"""Selection of the receiving end of the weight channel, by its address."""
+"""Selection of the weight channel's receiving end, by its address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared memory of the buckets of a transfer on a CPU. It is used again, because new pages take longer than a copy.
+"""Shared memory for a transfer's buckets on a CPU. It is used again, because new pages take longer than a copy.
 
 A block is a memfd, whose file descriptor passes through a Unix socket: it has no name, so that no process can leave it
 behind.
@@ -67,7 +67,7 @@ class BlockPool:
         return memory[:size]
 
     def update(self, state: BlockState) -> None:
-        """Use again what the receiver no longer holds. A new receiver has nothing of the blocks of an earlier one."""
+        """Use again what the receiver no longer holds. A new receiver has nothing of an earlier one's blocks."""
         assert self._current is not None  # the bucket that is sent next
         self._mapped = state.mapped
         self._free = self._blocks.keys() - state.held - {self._current[0].number}

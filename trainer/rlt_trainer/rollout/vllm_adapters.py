@@ -31,7 +31,7 @@ class Adapters:
 
     rank: int
     modules: tuple[str, ...]
-    """The last part of the names of the layers with an adapter, such as q_proj."""
+    """The last name part of the layers with an adapter, such as q_proj."""
 
     @classmethod
     def of(cls, files: str, lora: Lora, *, trust_remote_code: bool) -> Adapters:
@@ -62,7 +62,7 @@ class Adapters:
 
 
 def list_modules(names: Iterable[str]) -> tuple[str, ...]:
-    """List the last part of the names of the layers, by the names of their adapters."""
+    """List the last part of the layers' names, by the names of their adapters."""
     return tuple(sorted({name.partition(".lora_")[0].rpartition(".")[2] for name in names}))
 
 

@@ -117,7 +117,7 @@ class VllmEngine:
         from vllm.v1.engine.async_llm import AsyncLLM
 
         try:
-            # Batch sizes for offline inference are larger than those of a server, which limits the latency.
+            # Batch sizes for offline inference are larger than a server's, which limits the latency.
             with _set_variables(self._start_variables):
                 self._llm = AsyncLLM.from_engine_args(
                     AsyncEngineArgs(**self._options), usage_context=UsageContext.LLM_CLASS

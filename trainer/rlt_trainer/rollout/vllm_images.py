@@ -1,6 +1,6 @@
 """Prompts with images as vLLM's input: the image processor of the policy builds it, so that both get the same pixels.
 
-vLLM's own processor resizes with torchvision, whose results differ from those of PIL.
+vLLM's own processor resizes with torchvision, whose results differ from PIL's.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Layouts:
         self._model = model
         self._numbers: dict[tuple[str, str], _Numbers] = {}
         self.received: list[str] = []
-        """The names of the weights of the last sync."""
+        """The names of the weights in the last sync."""
 
     def find(self, module: str, name: str) -> Layout:
         """Return the layout in which the loaders of a parameter or buffer leave it."""
@@ -110,7 +110,7 @@ class _Range:
     first: int
     stop: int
     columns: int
-    """Numbers of a row of the weight: 1, or that of its columns."""
+    """Numbers in a row of the weight: 1, or the number of its columns."""
 
 
 class _Numbers:
@@ -187,7 +187,7 @@ class _Numbers:
 
 
 def find_runs(numbers: Tensor) -> list[tuple[int, int]]:
-    """Return start and stop of the runs of positive `numbers` [N] in which each is the one before plus 1."""
+    """Return start and stop of the runs in positive `numbers` [N] in which each is the one before plus 1."""
     is_positive = numbers > 0
     follows = is_positive[:-1] & (numbers.diff() == 1)  # the one before
     edge = follows.new_zeros(1)

@@ -10,7 +10,7 @@ from rlt_trainer.cluster.rendezvous import Rendezvous
 
 @dataclass(frozen=True)
 class EnginePod:
-    """One of the pods of an engine whose rollout.tensorParallelSize exceeds the devices of a pod."""
+    """One pod of an engine whose rollout.tensorParallelSize exceeds the devices of a pod."""
 
     index: int
     count: int

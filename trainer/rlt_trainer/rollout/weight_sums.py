@@ -24,13 +24,13 @@ from torch import Tensor
 OTHERS = "embedding, output layer or norm"
 """The weights without a number in their name."""
 EXPERTS = "experts"
-"""The word in the names of transformers and vLLM before the number of an expert, or of the stack of all experts."""
+"""The word in transformers' and vLLM's names before an expert's number, or for the stack of all experts."""
 CHUNK_ELEMENTS = 2**22
 """Elements per hashing step, of 8 bytes each."""
 MULTIPLIERS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 """The multipliers of SplitMix64 (Steele, Lea, Flood 2014), as signed integers."""
 ROWS, COLUMNS = 1, 2
-"""The seeds of the numbers of rows and columns. They differ, so that the sum of a transposed matrix differs."""
+"""The seeds for the numbers of rows and columns. They differ, so that the sum of a transposed matrix differs."""
 MODULUS = 2**64
 
 
@@ -133,7 +133,7 @@ def sum_weights(weights: Iterable[tuple[str, Tensor]]) -> Sums:
 
 
 def add_up_sums(several: Iterable[Sums]) -> Sums:
-    """Add up the sums over parts of the weights, such as those of one device."""
+    """Add up the sums over parts of the weights, such as one device's."""
     total = Sums()
     for sums in several:
         for part, value in sums.parts.items():

@@ -33,7 +33,7 @@ models on the CPU: 1e-6 in float32, 2e-2 in FP8."""
 GARBAGE_DIFFERENCE = 0.5
 """Mean difference of log-probabilities in nats that rounding does not cause (vLLM issue 18352: 0.046 in bfloat16)."""
 GARBAGE_FACTOR = 10
-"""The same, as a multiple of the median of the engine's earlier syncs."""
+"""The same, as a multiple of the engine's median over earlier syncs."""
 PROBE_TOKENS = 256
 """Minimum number of tokens whose log-probabilities are compared. Measured with a tiny GLM-4 MoE in bfloat16 on the CPU:
 the difference of a token is 0.0018 on average, with a standard deviation of 0.0033. A mean over 12 tokens is between

@@ -9,7 +9,7 @@ import torch
 
 @dataclass(frozen=True)
 class Release:
-    """A release of the unused memory of a device. All figures are in bytes."""
+    """A release of a device's unused memory. All figures are in bytes."""
 
     cached: int
     """Memory that was reserved for no tensor before the release."""

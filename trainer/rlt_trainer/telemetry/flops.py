@@ -53,11 +53,11 @@ class Shape:
     attention: tuple[Attention, ...]
     """Of each layer with attention."""
     state: int = 0
-    """Number of elements of the recurrent states of all layers with linear attention."""
+    """Number of elements in the recurrent states of all layers with linear attention."""
 
 
 def find_shape(config: Any) -> Shape | None:
-    """Return the shape of the text decoder of a transformers config. None if the architecture is not supported."""
+    """Return the shape of a transformers config's text decoder. None if the architecture is not supported."""
     config = config.get_text_config()
     if config.model_type not in DENSE_MODEL_TYPES | MOE_MODEL_TYPES:
         return None
@@ -83,7 +83,7 @@ def _list_attention(config: Any, kinds: Sequence[str]) -> Iterator[Attention]:
 
 
 def _find_head_dimensions(config: Any) -> tuple[int, int]:
-    """Return the dimensions of a key and of a value of a head."""
+    """Return the dimensions of a head's key and value."""
     if hasattr(config, "kv_lora_rank"):
         return config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -91,7 +91,7 @@ def _find_head_dimensions(config: Any) -> tuple[int, int]:
 
 
 def _count_mixer_weights(config: Any, kind: str) -> int:
-    """Count the weights of the attention of a layer, or of the linear attention in its place."""
+    """Count the weights of a layer's attention, or of the linear attention in its place."""
     hidden, heads = config.hidden_size, config.num_attention_heads
     if kind == "linear_attention":  # a gated delta net: queries, keys, values and gate, decay and beta, output
         keys = config.linear_num_key_heads * config.linear_key_head_dim
@@ -139,7 +139,7 @@ def _has_experts(config: Any, layer: int) -> bool:
 
 
 def _count_state(config: Any) -> int:
-    """Count the elements of the state of a layer with linear attention: a matrix for each head of the values."""
+    """Count the elements of a linear attention layer's state: a matrix for each head of the values."""
     if not hasattr(config, "linear_num_value_heads"):
         return 0
     return int(config.linear_num_value_heads * config.linear_key_head_dim * config.linear_value_head_dim)

@@ -34,7 +34,7 @@ def build_rollout_lines(
     """Build a line for each response. A failed reward, and the advantage then, is NaN.
 
     `advantages`: TrainingBatch.advantages. `segments` come from split_segments. "tokens" counts the tokens of all
-    sequences of the response, with those of an environment. "finish_reason" is that of the latest turn. "images" refers
+    the response's sequences, with an environment's tokens. "finish_reason" is the latest turn's. "images" refers
     to the images of the prompt: data.images.name_images.
     """
     return [
@@ -67,7 +67,7 @@ def split_segments(
 ) -> list[list[Line]]:
     """Split each response into segments of the policy's tokens ("learned": true) and of the environment's.
 
-    has_prompts: the prompts of the sequences are segments, too, because they are not those of the data.
+    has_prompts: the prompts of the sequences are segments, too, because they are not from the data.
     """
     by_trajectory: list[list[Line]] = [[] for _ in range(trajectories.count)]
     for row, number in enumerate(trajectories.numbers.tolist()):

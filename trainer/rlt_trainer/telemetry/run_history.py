@@ -9,9 +9,9 @@ from rlt_pod.report.step_history import METRICS_FILE, iterate_steps
 from rlt_trainer.telemetry.run_directory import ROLLOUTS, SPANS, get_rollouts_file
 
 MAX_ROLLOUTS_BYTES = 64 * 2**20
-"""Maximum size of the responses of a step that are served: they are in memory at once. The run page reads as many."""
+"""Maximum size of a step's responses that are served: they are in memory at once. The run page reads as many."""
 MAX_SPANS_BYTES = 16 * 2**20
-"""Size of the end of spans.jsonl that is searched: reading it must not delay the training."""
+"""Size of spans.jsonl's end that is searched: reading it must not delay the training."""
 _ROLLOUTS = re.compile(r"step-(\d+)\.jsonl")
 
 

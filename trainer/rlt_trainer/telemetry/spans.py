@@ -28,7 +28,7 @@ class Span:
     thread: int = 0
     """0 is the thread that created the stopwatch."""
     engine: int | None = None
-    """Number of the engine, whose rank follows those of the train workers. None for other processes."""
+    """Number of the engine, whose rank follows the train workers' ranks. None for other processes."""
 
     @property
     def process(self) -> str:

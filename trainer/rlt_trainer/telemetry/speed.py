@@ -1,6 +1,6 @@
 """Metrics of a step's time and of device utilization: verl's timing_s, timing_per_token_ms and perf. Pure.
 
-Names and denominators are those of verl 0.9.1 (verl/trainer/ppo/metric_utils.py, verl/workers/engine_workers.py).
+Names and denominators are from verl 0.9.1 (verl/trainer/ppo/metric_utils.py, verl/workers/engine_workers.py).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from rlt_trainer.telemetry.spans import DRIVER, Span
 
 
 class Stopwatch:
-    """Records the spans of all threads of one process. Phases can be nested, and phases of threads can overlap."""
+    """Records the spans of all threads in one process. Phases can be nested, and phases of threads can overlap."""
 
     def __init__(self, rank: int = DRIVER, *, engine: int | None = None, step: int = 0) -> None:
         self.step = step
@@ -24,7 +24,7 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, phase: str, *, thread: int | None = None) -> Iterator[None]:
-        """Measure the block as `phase` of the step. `thread`: its number, default: that of the current thread."""
+        """Measure the block as `phase` of the step. `thread`: its number, default: the current thread's."""
         step, start = self.step, time.perf_counter()
         if thread is None:
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))

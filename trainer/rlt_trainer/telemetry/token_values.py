@@ -1,4 +1,4 @@
-"""The advantage and the mismatch of each token of a step's best and worst responses, for the run page. Pure."""
+"""The advantage and the mismatch of each token in a step's best and worst responses, for the run page. Pure."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def decode_token(token: int, decode: Callable[[list[int]], str]) -> str:
 def _list_values(
     response: Response, part: int, advantages: Tensor, mask: Tensor, log_probs: Tensor | None
 ) -> Iterator[tuple[int, float | None, float | None]]:
-    """Token, advantage and mismatch of each token of a sequence, the row `part` of the tensors."""
+    """Token, advantage and mismatch of each token in a sequence, the row `part` of the tensors."""
     length = len(response.token_ids)
     learned = mask[part, :length]
     sampled = torch.tensor(list(response.chosen), dtype=torch.bool)

@@ -143,7 +143,7 @@ class RolloutWorker:
         return [value for row in await self.engine.log_probs(sequences) for value in row]
 
     async def node_addresses(self) -> list[str]:
-        """Return the address of the node of each device, after `start`."""
+        """Return the address of each device's node, after `start`."""
         pods = self._parts.addresses if self._parts else [self._address]
         return [address for address in pods for _ in range(self._config.rollout.tensor_parallel_size // len(pods))]
 

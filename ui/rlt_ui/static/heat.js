@@ -6,7 +6,7 @@ import { signed } from "./text.js";
 export const COLORINGS = { advantages: "advantage", mismatches: "mismatch" };
 const STRONGEST = 40; // percent of the color
 
-/** The largest absolute value of the tokens of some rollouts. 0 if none has the values. */
+/** The largest absolute value of some rollouts' tokens. 0 if none has the values. */
 export function findScale(rollouts, coloring) {
   const values = rollouts.flatMap((each) => each.by_token?.[coloring] ?? []);
   return values.reduce((high, value) => (Number.isFinite(value) ? Math.max(high, Math.abs(value)) : high), 0);

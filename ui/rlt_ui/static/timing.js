@@ -50,7 +50,7 @@ function gantt(spans, step, colored) {
     return r - s || t - u;
   });
   const found = [...new Set(spans.map((span) => span.phase))].filter((phase) => phase !== "step");
-  // The colors are those of the stacked columns; phases that are not among them have the last one.
+  // The colors are the same as in the stacked columns; phases that are not among them have the last one.
   const phases = [...colored.filter((phase) => found.includes(phase)), ...found.filter((phase) => !colored.includes(phase))];
   const palette = [...colored, ...phases.filter((phase) => !colored.includes(phase))];
   const start = spans.reduce((low, span) => Math.min(low, span.start), Infinity);

@@ -100,7 +100,7 @@ def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Findin
 
 
 def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """The actor's nodes, and the engines if they have devices of their own."""
+    """The actor's nodes, and the engines if they have separate devices."""
     values, groups = program.values, spec.cluster.workers
     total, most = count_devices(groups), max((each.accelerator.count for each in groups if each.accelerator), default=0)
     nodes, per_node = (read_integer(program, name) for name in ACTOR)
@@ -128,7 +128,7 @@ def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Fi
 def _build_option_finding(
     program: Program, name: str, value: int, message: str, fix: str, involved: tuple[str, ...]
 ) -> Finding:
-    """Build the finding of an option of OpenRLHF, or of its default."""
+    """Build the finding of an OpenRLHF option, or of its default."""
     if argument := program.given.get(build_option_key(name)):
         return build_argument_finding(argument, message, fix, RULE, involved)
     return Finding(COMMAND, f"--{name}={value}, OpenRLHF's default", message, fix, RULE, involved)

@@ -46,7 +46,7 @@ def describe_option(name: str) -> str | None:
 
 
 def has_known_options(program: Program) -> bool:
-    """Whether the options are those of OpenRLHF 0.11, whose names have dots. Earlier versions have other names."""
+    """Whether the options are from OpenRLHF 0.11, whose names have dots. Earlier versions have other names."""
     return any("." in each.option for each in program.arguments)
 
 

@@ -1,6 +1,6 @@
 """The options of OpenRLHF's train_ppo_ray for a spec, for framework.type openrlhf.
 
-The names are those of openrlhf/cli/train_ppo_ray.py in OpenRLHF 0.11.2. What it does not have is in
+The names are from openrlhf/cli/train_ppo_ray.py in OpenRLHF 0.11.2. What it does not have is in
 rules.py. All models and engines share all devices, as the workers of rlt's trainer in mode colocated.
 """
 
@@ -36,7 +36,7 @@ Options = dict[str, Value]
 
 
 def build_arguments(spec: RLTrainingJobSpec, run: Run) -> list[str]:
-    """Build the command line: the program, the options of the spec, and those of framework.overrides."""
+    """Build the command line: the program, the options of the spec, and framework.overrides."""
     options = [word for name, value in list_options(spec, run).items() for word in format_option(name, value)]
     return [*PROGRAM, *options, *spec.framework.overrides]
 

@@ -56,7 +56,7 @@ def load_version() -> str:
 
 @functools.cache
 def load_fields(name: str) -> Mapping[str, str]:
-    """Load the fields of a class with those of its bases: key -> type as Python text."""
+    """Load a class's fields and its bases' fields: key -> type as Python text."""
     node = _load()["classes"][name]
     inherited = [load_fields(base) for base in node["bases"] if base in _load()["classes"]]
     return {key: type_ for fields in [*inherited, node["fields"]] for key, type_ in fields.items()}

@@ -28,7 +28,7 @@ DTYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
 
 
 def place_roles(spec: RLTrainingJobSpec) -> tuple[list[int], list[int]]:
-    """The devices that train and those that generate: all, or in rollout.mode separate those of the two groups.
+    """The devices that train and the devices that generate: all, or in rollout.mode separate one group for each.
 
     ROLL numbers the devices of all nodes. It does not distinguish the groups, so that only their sizes count.
     """
@@ -261,7 +261,7 @@ def build_validation(spec: RLTrainingJobSpec, data: Data) -> Settings:
 
 
 def _choose_devices(chosen: Mapping[str, JsonValue], devices: list[int]) -> list[int]:
-    """The devices of the override of a role, or those of the spec."""
+    """The devices of a role's override, or the spec's devices."""
     return parse_devices(chosen.get("device_mapping")) or devices
 
 

@@ -1,6 +1,6 @@
 """The config of ROLL's RLVR pipeline for a spec, for framework.type roll.
 
-The keys are those of roll/pipeline/rlvr/rlvr_config.py and roll/configs in ROLL 0.3.0 (keys.toml). rules.py rejects
+The keys are from roll/pipeline/rlvr/rlvr_config.py and roll/configs in ROLL 0.3.0 (keys.toml). rules.py rejects
 what ROLL does not have. framework.overrides selects the strategies, by default FSDP2 and vLLM. Batch sizes and options
 follow from them.
 """
@@ -98,7 +98,7 @@ def build_config(spec: RLTrainingJobSpec, run: Run) -> Settings:
 
 
 def list_settings(spec: RLTrainingJobSpec, run: Run) -> Settings:
-    """List the settings of a valid spec, without those of framework.overrides."""
+    """List the settings of a valid spec, without framework.overrides."""
     assert spec.data
     assert spec.model
     chosen, critic = read_overrides(spec.framework.overrides), spec.algorithm.critic

@@ -35,7 +35,7 @@ def read_value(argument: Argument) -> JsonValue:
 
 
 def merge(base: Mapping[str, JsonValue], changes: Mapping[str, JsonValue]) -> Settings:
-    """Merge two objects. Lists and single values of `changes` replace those of `base`."""
+    """Merge two objects. Lists and single values of `changes` replace `base`'s."""
     merged = dict(base)
     for key, value in changes.items():
         before = merged.get(key)

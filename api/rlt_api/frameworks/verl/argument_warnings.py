@@ -173,7 +173,7 @@ def _warn_engine(program: Program) -> Iterator[str]:
 
 
 def _warn_separate_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
-    """The devices of the training and those of the engines are different."""
+    """The devices of the training and of the engines are different."""
     keys = (NODES, DEVICES, ROLLOUT_NODES, ROLLOUT_DEVICES)
     nodes, devices, rollout_nodes, rollout_devices = (program.values.get(key) for key in keys)
     total = count_devices(spec.cluster.workers)

@@ -1,6 +1,6 @@
 """Which devices train and generate with verl, and how far the generation may be ahead.
 
-The asynchronous trainers are those of main_ppo in verl 0.9 (verl/trainer/ppo/v1).
+The asynchronous trainers are from main_ppo in verl 0.9 (verl/trainer/ppo/v1).
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     reason = "responses of the maximum length always count"
     yield f"{field}.maskTruncatedCompletions", algorithm.mask_truncated_completions, reason, REMOVE
     yield f"{field}.dpo", algorithm.dpo is not None, "it trains with reinforcement learning", REMOVE
-    reason = "its teachers have GPUs of their own: set its distillation keys in framework.overrides"
+    reason = "its teachers use separate GPUs: set its distillation keys in framework.overrides"
     yield f"{field}.distillation", algorithm.distillation is not None, reason, REMOVE
     reason = "its FSDP backend has no option for it"
     yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE

@@ -34,7 +34,7 @@ Settings = dict[str, JsonValue]
 
 
 def build_arguments(spec: RLTrainingJobSpec, run: Run) -> list[str]:
-    """Build the command line: the program, the overrides of the spec, and those of framework.overrides."""
+    """Build the command line: the program, the overrides of the spec, and framework.overrides."""
     overrides = [format_override(key, value) for key, value in list_settings(spec, run).items()]
     return [*PROGRAM, *overrides, *spec.framework.overrides]
 
@@ -60,7 +60,7 @@ def list_settings(spec: RLTrainingJobSpec, run: Run) -> Settings:
 
 
 def is_old(framework: Framework) -> bool:
-    """Whether the names are those of verl 0.5."""
+    """Whether the names are verl 0.5's."""
     return (framework.version or DEFAULT_VERSION) == "0.5"
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlt_pod.preflight.measure import Network
 
 LINK_SHARE = 0.5
-"""Share of the rate of a pod's RDMA ports that the bus bandwidth must reach. An estimate: the measurement is short, and
+"""Share of a pod's RDMA port rate that the bus bandwidth must reach. An estimate: the measurement is short, and
 the fabric may be shared."""
 
 

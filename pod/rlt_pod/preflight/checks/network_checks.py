@@ -97,7 +97,7 @@ def interfaces_exist(expected: Expected, measured: Network) -> Result | None:
     for facts, name, text, interfaces in selections:
         own = facts.interface.name if facts.interface else "unknown"
         if not any(each.addresses for each in interfaces):
-            missing[facts.pod] = f"{name}={text} selects no interface with an address, and that of the pod is {own}"
+            missing[facts.pod] = f"{name}={text} selects no interface with an address, and the pod's interface is {own}"
         elif not any(facts.address in each.addresses for each in interfaces):
             others[facts.pod] = f"{name}={text} selects {interfaces[0].name}, and the pod's address is on {own}"
     if not missing and not others:

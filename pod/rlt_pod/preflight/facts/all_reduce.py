@@ -27,7 +27,7 @@ class Rendezvous:
 
     address: str
     port: int
-    """The port of the store of rank 0."""
+    """The port of rank 0's store."""
     ranks: int
     backend: str
     timeout_s: float
@@ -46,7 +46,7 @@ class Reduction:
     wrong: tuple[int, ...] = ()
     """Sizes in bytes with a wrong sum."""
     seconds: float = 0.0
-    """Mean time of one all-reduce of `bytes`."""
+    """Mean time of one all-reduce with `bytes`."""
     bytes: int = 0
     transports: tuple[str, ...] = ()
     """The networks that NCCL uses between pods (nccl_log.py)."""

@@ -1,6 +1,6 @@
 """The syntax of a chat template, and a test with one user message, in the environment of transformers.
 
-The environment is that of transformers/utils/chat_template_utils.py (5.x): a sandbox with the tags break, continue and
+The environment is from transformers/utils/chat_template_utils.py (5.x): a sandbox with the tags break, continue and
 generation, the filter tojson, and the functions raise_exception and strftime_now.
 """
 

@@ -1,6 +1,6 @@
 """Whether the models and data sets of the job can be read from the Hugging Face hub, or are in its cache.
 
-The variables are those of huggingface_hub (constants.py, utils/_auth.py). The hub explains its answers in the header
+The variables are huggingface_hub's (constants.py, utils/_auth.py). The hub explains its answers in the header
 X-Error-Code (utils/_http.py).
 """
 
@@ -25,7 +25,7 @@ OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 TRUE = ("1", "ON", "YES", "TRUE")
 NO_CONFIG = "EntryNotFound"
 REASONS = {
-    "GatedRepo": "its owner gives access to some accounts, and that of HF_TOKEN is not one of them",
+    "GatedRepo": "its owner gives access to some accounts, and the account of HF_TOKEN is not one of them",
     "RepoNotFound": "it does not exist, or is private, and the account of HF_TOKEN has no access",
     "RevisionNotFound": "it does not have the revision",
     NO_CONFIG: "it has no config.json: not a Transformers model",
@@ -78,7 +78,7 @@ def _find_problem(repository: Repository, environment: Mapping[str, str]) -> Hub
 
 
 def _ask(repository: Repository, environment: Mapping[str, str]) -> None:
-    """Request the headers of the config of a model, or of the description of a data set."""
+    """Request the headers of a model's config, or of a data set's description."""
     endpoint = environment.get("HF_ENDPOINT") or ENDPOINT
     name = quote(repository.name)
     revision = quote(repository.revision or "main", safe="")

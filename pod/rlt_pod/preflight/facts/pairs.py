@@ -1,4 +1,4 @@
-"""The search for the pod that makes an all-reduce slow: the bandwidth of pairs of pods. Pure."""
+"""The search for the pod that makes an all-reduce slow: the bandwidth between pairs of pods. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def choose_rounds(pods: Sequence[str]) -> list[list[tuple[str, str]]]:
 
 
 def find_slow_pods(pairs: Sequence[Pair]) -> list[str]:
-    """Return the pods whose best pair is slower than SLOW_SHARE of the median of all pods' best pairs.
+    """Return the pods whose best pair is slower than SLOW_SHARE times the median of all pods' best pairs.
 
     The best pair of a healthy pod is one with another healthy pod. One pair does not show which of its pods is slow.
     """

@@ -24,7 +24,7 @@ DRIVERS = {"nvidia driver": "/sys/module/nvidia/version", "amdgpu driver": "/sys
 """Files with the versions of kernel modules (Documentation/ABI/stable/sysfs-module)."""
 SHARED_MEMORY = "/dev/shm"
 PIDS_MAX = ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")
-"""The limit of processes and threads of the container, in cgroup v2 and v1. The kubelet sets it (podPidsLimit)."""
+"""The container's limit of processes and threads, in cgroup v2 and v1. The kubelet sets it (podPidsLimit)."""
 GPU_TIMEOUT_S = 30.0
 NVIDIA_SMI = (
     *("nvidia-smi", "--format=csv,noheader,nounits"),

@@ -34,7 +34,7 @@ def run_child(
     working_directory: str | None = None,
     own_session: bool = False,
 ) -> Ended:
-    """Run a program, with `variables` in addition to those of this process, and keep its last lines.
+    """Run a program, with `variables` in addition to this process's, and keep its last lines.
 
     `on_line` is called with each line. `own_session`: whether the processes that it leaves are ended with it. Raises
     OSError if the program cannot be started.

@@ -2,8 +2,7 @@
 
     python3 -c '…; main()' '{"name": "vllm", "model": "/models/q", "tensor_parallel_size": 1, "options": {}}'
 
-The last line of the output is ANSWER_PREFIX and a JSON object with seconds, tokens and text. Errors are those of the
-engine.
+The last line of the output is ANSWER_PREFIX and a JSON object with seconds, tokens and text. Errors are the engine's.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def reinforce_plus_plus_baseline(inputs: AdvantageInputs) -> Advantages:
 def grpo_passk(inputs: AdvantageInputs) -> Advantages:
     """Only the best response of a group has an advantage: its score minus the second best (arXiv 2503.19595).
 
-    With norm_by_std it is divided by std + epsilon. The response of a group of one has advantage 0.
+    With norm_by_std it is divided by std + epsilon. The only response of its group has advantage 0.
     """
     scores = _Scores.of(inputs)
     advantages = torch.zeros_like(scores.shifted)

@@ -27,7 +27,7 @@ def vanilla(inputs: LossInputs) -> TokenLoss:
 def gspo(inputs: LossInputs) -> TokenLoss:
     """The clipped surrogate with the response's ratio: the geometric mean over its tokens (GSPO, arXiv 2507.18071).
 
-    Each token has the value of the response's ratio and the gradient of its own log-probability (GSPO-token in the
+    Each token has the value of the response's ratio and the gradient of the token's log-probability (GSPO-token in the
     paper). This equals the gradient of the sequence form if the advantage is constant over the response. Rows must
     contain complete responses.
     """
