@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 
 from rlt_api.rules.storage import STEP_FOLDERS
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.status.conditions import ConditionType
 from rlt_core import names
 from rlt_core.job import Job
 
 FIELD = "spec.checkpoint.resumeFromJob"
-ENDED = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def find_checkpoint(spec: RLTrainingJobSpec, other: Job | None) -> str | Missing
     name = spec.checkpoint.resume_from_job
     if other is None:
         return _miss(name, "does not exist in this namespace: create it to start this job", is_stalled=True)
-    if not any(each.type in ENDED and each.status == "True" for each in other.status.conditions):
+    if not other.has_ended:
         return _miss(name, "has not ended: this job starts from its latest checkpoint then")
     saved = other.status.checkpoint
     if other.spec is None or saved is None or saved.path is None or saved.latest_step is None:

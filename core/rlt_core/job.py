@@ -11,6 +11,7 @@ from rlt_api.rules.queues import QUEUE_LABELS
 from rlt_api.spec.job_spec import OPERATOR, RLTrainingJobSpec
 from rlt_api.spec.runtime import list_accelerators
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
+from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_api.validation.resolved_spec import build_resolved_spec, read_resolved_spec
 from rlt_api.validation.validate import get_queue_label, validate_job
@@ -50,6 +51,22 @@ class Job:
     """Time of its creation (RFC 3339, UTC)."""
     cancel_requested: bool = False
     """Whether the annotation rlt.dev/cancel is `true`."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether Succeeded or Failed is True."""
+        final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+        return any(each.type in final and each.status == "True" for each in self.status.conditions)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether a pause by a rule over the metrics is recorded for the current spec."""
+        return self.status.pause is not None and self.status.pause.generation == self.generation
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the user or a pause suspends the job."""
+        return (self.spec is not None and self.spec.suspend) or self.is_paused
 
 
 def parse_status(manifest: Manifest) -> RLTrainingJobStatus:

@@ -17,6 +17,7 @@ from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.earlier_job import Missing
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
+from rlt_operator.conditions import format_time
 from rlt_operator.kuberay import KubeRay
 
 MIN_PROGRESS_INTERVAL_S = 2.5
@@ -54,6 +55,11 @@ class RayCluster:
     """Its spec.suspend, which Kueue writes: true until the queue admits the cluster. None if it is not set."""
     resumed: datetime | None = None
     """When its last suspension ended."""
+
+    @property
+    def resumed_time(self) -> str | None:
+        """`resumed`, as the status records it."""
+        return format_time(self.resumed) if self.resumed else None
 
 
 @dataclass(frozen=True)
@@ -334,6 +340,12 @@ class Observed:
         """The Ray job of `pending_step`, if Ray has it."""
         step = self.ray.step if self.ray else None
         return step if step and step.id == self.step_id else None
+
+    @property
+    def preflight(self) -> RayPreflight | None:
+        """The preflight checks that Ray reports; None while Kueue evicts the cluster."""
+        evicted = self.cluster is not None and self.cluster.suspend
+        return self.ray.preflight if self.ray and not evicted else None
 
     @property
     def attempt(self) -> CurrentAttempt | None:

@@ -17,7 +17,7 @@ from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, diagnose, truncate
-from rlt_operator.lifecycle.verdict import build_cluster_ready
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.manifests import parse_pod
 from rlt_operator.observation import Observed, WarningEvent
 from rlt_operator.reconcile.plan import plan

@@ -16,10 +16,10 @@ from rlt_core.fabric.nodes import Node, Taint
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.diagnosis.disruption import NODE_TAINTS, find_disruption
 from rlt_operator.lifecycle.restarts import LOST_NODE_CAUSE_S, STOP_CAUSE_S
-from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S
 from rlt_operator.manifests import parse_pod
 from rlt_operator.observation import Container, Observed, Pod, Ray, Termination
 from rlt_operator.reconcile.plan import plan
+from rlt_operator.verdict import WAITING_INTERVAL_S
 
 RUNNING = Container("ray-worker", running=True)
 CRASHED = Container("ray-worker", termination=Termination("Error", 1, "boom"))

@@ -20,7 +20,7 @@ from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S
+from rlt_operator.lifecycle.running import RUNNING_INTERVAL_S
 from rlt_operator.manifests import parse_config
 from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import Plan, is_irreversible, plan

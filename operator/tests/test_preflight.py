@@ -19,7 +19,7 @@ from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.lifecycle.preflight_results import parse_preflight
+from rlt_operator.memory.preflight import parse_preflight
 from rlt_operator.observation import Ray, RayJob, RayPreflight, Rejection
 from rlt_operator.reconcile.plan import Plan, plan
 from rlt_pod.report.driver_report import PREFLIGHT_PREFIX

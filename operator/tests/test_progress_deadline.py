@@ -16,7 +16,7 @@ from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import AttemptProgress, CurrentAttempt, Phase
 from rlt_operator.conditions import find_condition
 from rlt_operator.lifecycle.no_progress import STACKS_TIMEOUT_S, describe_stacks
-from rlt_operator.lifecycle.progress_deadline import MIN_DEADLINE_S, NOTICE_S, START_DEADLINE_S, choose_deadline
+from rlt_operator.memory.attempt_progress import MIN_DEADLINE_S, NOTICE_S, START_DEADLINE_S, choose_deadline
 from rlt_operator.observation import Observed, Ray, RayJob, RayStacks
 from rlt_operator.reconcile.observe import choose_target
 from rlt_operator.reconcile.plan import Plan, plan

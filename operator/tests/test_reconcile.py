@@ -30,8 +30,8 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.conditions import find_condition
-from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S
 from rlt_operator.reconcile import backoff
+from rlt_operator.verdict import WAITING_INTERVAL_S
 from rlt_operator.work_queue import Result
 
 

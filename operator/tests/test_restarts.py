@@ -17,7 +17,8 @@ from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_operator.conditions import find_condition, is_true
-from rlt_operator.lifecycle.restarts import MAX_ATTEMPTS, MAX_MESSAGE_LENGTH, add_attempt, needs_faulty_node
+from rlt_operator.lifecycle.restarts import MAX_MESSAGE_LENGTH, needs_faulty_node
+from rlt_operator.memory.attempts import MAX_ATTEMPTS, add_attempt
 from rlt_operator.observation import Observed, Ray, RayJob, RayPreflight
 from rlt_operator.reconcile.plan import plan
 from rlt_pod.report.driver_report import PREFLIGHT_PREFIX

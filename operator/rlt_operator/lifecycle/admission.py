@@ -12,11 +12,12 @@ from rlt_core.children.build import build_children
 from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.network_status import blocks_start, build_network_status, needs_decision
-from rlt_operator.conditions import ConditionUpdate, is_true, keep_conditions
+from rlt_operator.conditions import ConditionUpdate, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
 from rlt_operator.kuberay import KUBERAY_MINIMUM, describe_lost_fields
-from rlt_operator.lifecycle.verdict import SETTLED, Verdict, fail_job, wait_for_cluster
+from rlt_operator.lifecycle.shared_verdicts import fail_job, wait_for_cluster
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import SETTLED, Verdict
 
 RUNTIME_INTERVAL_S = 10.0
 """Requeue interval of a job whose RLRuntime does not exist. A new RLRuntime also wakes the job."""
@@ -161,9 +162,7 @@ def build_fabric_verified(network: NetworkStatus) -> ConditionUpdate:
 
 def build_admitted(observed: Observed) -> ConditionUpdate:
     """The condition Admitted of a job with a queue. It keeps its value when the job has ended."""
-    status = observed.job.status
-    final = is_true(status, C.SUCCEEDED) or is_true(status, C.FAILED)
-    if final and (kept := keep_conditions(status, C.ADMITTED)):
+    if observed.job.has_ended and (kept := keep_conditions(observed.job.status, C.ADMITTED)):
         return kept[C.ADMITTED]
     queue = observed.job.queue
     cluster = observed.owned_cluster

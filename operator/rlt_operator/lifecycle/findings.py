@@ -12,12 +12,12 @@ from datetime import datetime
 
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Condition, FailureFinding
-from rlt_operator.conditions import ConditionUpdate, find_condition, is_true
+from rlt_operator.conditions import ConditionUpdate, find_condition
 from rlt_operator.diagnosis.findings import MAX_FINDINGS, find_failures, find_node_problems
 from rlt_operator.diagnosis.metric_findings import find_broken_rules
 from rlt_operator.diagnosis.pods import diagnose
-from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import Verdict
 
 C = ConditionType
 
@@ -40,7 +40,7 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
     status = observed.job.status
     running = verdict.conditions.get(C.RUNNING)
     succeeded = verdict.conditions.get(C.SUCCEEDED)
-    if is_true(status, C.FAILED) or is_true(status, C.SUCCEEDED):
+    if observed.job.has_ended:
         return verdict
     if any(update is not None and update.status == "True" for update in (running, succeeded)):
         report = verdict.report or (observed.ray.progress if observed.ray else None)

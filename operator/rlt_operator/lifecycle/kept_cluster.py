@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.status.conditions import ConditionType, Reason
-from rlt_api.status.job_status import RLTrainingJobStatus
-from rlt_operator.conditions import ConditionUpdate, find_condition, format_time
-from rlt_operator.lifecycle.verdict import build_cluster_ready
+from rlt_api.status.conditions import Reason
+from rlt_operator.conditions import ConditionUpdate, format_time
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
+from rlt_operator.memory.clocks import count_kept_seconds
 from rlt_operator.observation import Observed
-
-C = ConditionType
-
-
-def count_kept_seconds(spec: RLTrainingJobSpec | None, status: RLTrainingJobStatus) -> int:
-    """How long the cluster of this job is kept after its end. spec.ttlSecondsAfterFinished counts afterwards."""
-    failed = find_condition(status, C.FAILED)
-    if spec is None or failed is None or failed.status != "True" or failed.reason == Reason.CANCELLED:
-        return 0
-    return spec.failure_policy.keep_cluster_seconds
 
 
 def keep_cluster(observed: Observed, now: datetime) -> tuple[ConditionUpdate, float] | None:

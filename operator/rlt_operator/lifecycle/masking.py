@@ -9,8 +9,8 @@ from datetime import datetime
 from rlt_api.findings.masking import mask_text
 from rlt_api.spec.plain_secrets import find_secrets
 from rlt_core.job import Job
-from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import Verdict
 
 
 def mask_secrets(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:

@@ -18,12 +18,14 @@ from rlt_core.children.nccl_files import find_flight_records
 from rlt_core.entrypoint import build_stacks_directory, build_stacks_entrypoint
 from rlt_operator.conditions import ConditionUpdate, format_time
 from rlt_operator.diagnosis.progress import extract_error, format_duration, parse_last_report
-from rlt_operator.lifecycle.progress_deadline import is_progress_overdue
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
-from rlt_operator.lifecycle.stopping import describe_overdue_stop, is_program_running, stop_program
+from rlt_operator.lifecycle.shared_verdicts import fail_job
+from rlt_operator.lifecycle.stopping import STOPPING_INTERVAL_S, describe_overdue_stop, is_program_running, stop_program
 from rlt_operator.lifecycle.submission import ACCEPTANCE_INTERVAL_S
-from rlt_operator.lifecycle.verdict import STOPPING_INTERVAL_S, Submission, Verdict, build_cluster_ready, fail_job
+from rlt_operator.memory.attempt_progress import count_seconds_to_progress_deadline
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import Submission, Verdict
 from rlt_pod.dump_stacks import PREFIX
 
 STACKS_TIMEOUT_S = 120.0
@@ -41,7 +43,7 @@ def training_without_progress(observed: Observed, spec: RLTrainingJobSpec, now: 
         return None
     stopping = stop is not None and stop.reason == Reason.NO_PROGRESS
     if attempt.stacks is None:
-        if stop or not is_progress_overdue(observed, now):
+        if stop or count_seconds_to_progress_deadline(observed, now) > 0:
             return None
         decided = StackDump(time=format_time(now))
         return _wait(observed, spec, _describe(observed, spec, attempt.progress, decided), decided)

@@ -12,7 +12,6 @@ from datetime import datetime
 from rlt_api.blocks.metric_rules import list_rules_with_action
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.job_status import Pause
-from rlt_core.job import Job
 from rlt_operator.conditions import format_time
 from rlt_operator.observation import Observed
 
@@ -20,21 +19,11 @@ PAUSED_STAGE = "training"
 """A program in another stage has no further step of training, and completes."""
 
 
-def is_paused(job: Job) -> bool:
-    """Whether a pause is recorded for the current spec."""
-    return job.status.pause is not None and job.status.pause.generation == job.generation
-
-
-def is_suspended(job: Job) -> bool:
-    """Whether the user or a pause suspends the job."""
-    return (job.spec is not None and job.spec.suspend) or is_paused(job)
-
-
 def choose_pause(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Pause | None:
     """The recorded pause, or a new one if a rule with the action pause is broken."""
     job = observed.job
     ray = observed.ray
-    if is_paused(job):
+    if job.is_paused:
         return job.status.pause
     report = ray.progress if ray and ray.job and ray.job.status == "RUNNING" else None
     if spec.suspend or report is None or report.stage != PAUSED_STAGE:

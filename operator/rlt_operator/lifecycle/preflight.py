@@ -10,12 +10,14 @@ from rlt_api.status.job_status import Phase
 from rlt_core.children.preflight_file import get_level, has_preflight
 from rlt_core.entrypoint import PREFLIGHT_ENTRYPOINT, build_runtime_env
 from rlt_operator.conditions import ConditionUpdate, is_true
-from rlt_operator.lifecycle.preflight_memory import is_remembered
-from rlt_operator.lifecycle.preflight_results import build_preflight_passed
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
+from rlt_operator.lifecycle.preflight_passed import build_preflight_passed
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
+from rlt_operator.lifecycle.shared_verdicts import fail_job
 from rlt_operator.lifecycle.submission import submit
-from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S, Submission, Verdict, build_cluster_ready, fail_job
+from rlt_operator.memory.preflight import has_passed_before
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import WAITING_INTERVAL_S, Submission, Verdict
 
 C = ConditionType
 
@@ -28,7 +30,7 @@ def preflight_pending(observed: Observed, spec: RLTrainingJobSpec, now: datetime
         return None
     cluster = build_cluster_ready(observed, spec)
     if ray.preflight is None:
-        if is_remembered(observed, spec) and not spec.preflight.only and not observed.is_preflight_submitted:
+        if has_passed_before(observed, spec) and not spec.preflight.only and not observed.is_preflight_submitted:
             return None
         return _submit(observed, spec, cluster) if cluster.status == "True" else None
     passed = build_preflight_passed(observed)

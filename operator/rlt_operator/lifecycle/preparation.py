@@ -11,10 +11,12 @@ from rlt_api.status.job_status import Phase, PreparedStep
 from rlt_core.entrypoint import build_step_entrypoint
 from rlt_operator.conditions import ConditionUpdate, format_time
 from rlt_operator.diagnosis.progress import extract_error
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
+from rlt_operator.lifecycle.shared_verdicts import fail_job
 from rlt_operator.lifecycle.submission import submit
-from rlt_operator.lifecycle.verdict import WAITING_INTERVAL_S, Submission, Verdict, build_cluster_ready, fail_job
 from rlt_operator.observation import Observed, RayStep
+from rlt_operator.verdict import WAITING_INTERVAL_S, Submission, Verdict
 
 C = ConditionType
 

@@ -11,15 +11,11 @@ from rlt_api.status.job_status import Phase
 from rlt_core.entrypoint import build_entrypoint, build_runtime_env
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready, describe_unreachable_head
+from rlt_operator.lifecycle.shared_verdicts import wait_for_cluster
 from rlt_operator.lifecycle.submission import submit
-from rlt_operator.lifecycle.verdict import (
-    Submission,
-    Verdict,
-    build_cluster_ready,
-    describe_unreachable_head,
-    wait_for_cluster,
-)
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import Submission, Verdict
 
 KUBERAY_TIMEOUT_S = 15.0
 """After this time without a status from KubeRay, the RayCluster is reported as not reconciled."""

@@ -8,8 +8,8 @@ from datetime import datetime
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_operator.conditions import ConditionUpdate, ConditionUpdates, format_time
 from rlt_operator.diagnosis.pods import truncate
-from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed, Rejection
+from rlt_operator.verdict import Verdict
 
 C = ConditionType
 
@@ -22,8 +22,8 @@ def set_rejection(observed: Observed, verdict: Verdict, now: datetime) -> Verdic
     quoted = truncate(rejection.message)
     reason = next((each.reason for each in verdict.conditions.values() if quoted in each.message), rejection.reason)
     message = add_retry(verdict.message if quoted in verdict.message else quoted, rejection)
-    stalled = rejection.stalled or _is_true(verdict, C.FAILED)
-    if not (_is_true(verdict, C.FAILED) or _is_true(verdict, C.SUCCEEDED)):
+    stalled = rejection.stalled or verdict.is_true(C.FAILED)
+    if not verdict.is_final:
         verdict = replace(verdict, message=message)
     return replace(verdict, conditions={**verdict.conditions, **build_rejected(reason, message, stalled=stalled)})
 
@@ -42,8 +42,3 @@ def add_retry(message: str, rejection: Rejection) -> str:
         return message
     end = "" if message.endswith((".", "!", "?", "…")) else "."
     return f"{message}{end} The operator retries at {format_time(rejection.retry_at)}."
-
-
-def _is_true(verdict: Verdict, type: ConditionType) -> bool:
-    condition = verdict.conditions.get(type)
-    return condition is not None and condition.status == "True"

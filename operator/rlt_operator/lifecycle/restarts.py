@@ -22,10 +22,12 @@ from rlt_operator.conditions import ConditionUpdate, format_time, keep_condition
 from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node
 from rlt_operator.diagnosis.pods import describe_crashes
 from rlt_operator.lifecycle.backoff import count_delay, get_next_start
-from rlt_operator.lifecycle.disruptions import update_disruption
-from rlt_operator.lifecycle.preflight_results import list_preflight_results
-from rlt_operator.lifecycle.verdict import Verdict, release_cluster
+from rlt_operator.lifecycle.shared_verdicts import release_cluster
+from rlt_operator.memory.attempts import add_attempt
+from rlt_operator.memory.disruption import update_disruption
+from rlt_operator.memory.preflight import parse_preflight
 from rlt_operator.observation import Observed, RayCluster
+from rlt_operator.verdict import Verdict
 
 RESTARTABLE = {
     Reason.PREPARE_FAILED,
@@ -46,8 +48,6 @@ the trainer's (rlt_trainer/cluster/connections.py)."""
 LOST_NODE_CAUSE_S = 75.0
 """Time after them in which Kubernetes reports a lost machine: 50 s without a heartbeat of the kubelet
 (node-monitor-grace-period of the kube-controller-manager), rounded up."""
-MAX_ATTEMPTS = 32
-"""Maximum number of attempts in the status."""
 MAX_MESSAGE_LENGTH = 1000
 """Maximum number of characters of an attempt's message. A hang's message has a sentence for each class of actors."""
 
@@ -106,7 +106,7 @@ def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) 
         return verdict
     if failed.reason not in (*RESTARTABLE, Reason.STOPPED):
         return verdict
-    disruption = update_disruption(observed, now, observed.nodes)
+    disruption = update_disruption(observed, verdict, now, observed.nodes)
     if disruption is None and _count_seconds_since_end(observed, now) < _count_seconds_to_cause(observed, failed):
         return _await_cause(observed, verdict)
     if disruption:
@@ -160,14 +160,6 @@ def needs_faulty_node(observed: Observed) -> bool:
     return observed.is_submitted or observed.is_preflight_submitted or observed.is_step_submitted
 
 
-def add_attempt(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
-    """Add or replace the attempt. Beyond MAX_ATTEMPTS, drop the oldest attempt without a node at fault first."""
-    kept = [each for each in attempts if each.ray_cluster_uid != attempt.ray_cluster_uid]
-    if len(kept) == MAX_ATTEMPTS:
-        kept.remove(next((each for each in kept if each.node_at_fault is None), kept[0]))
-    return [*kept, attempt]
-
-
 def _build_attempt(
     observed: Observed,
     cluster: RayCluster,
@@ -202,7 +194,8 @@ def _find_faulty_node(observed: Observed) -> FaultyNode | None:
     uid = observed.cluster.uid if observed.cluster else last.ray_cluster_uid if last else None
     pods = sorted((pod for pod in observed.pods if pod.cluster_uid == uid), key=lambda pod: pod.name)
     ray = observed.ray
-    checks = list_preflight_results(observed) if ray and ray.preflight else []
+    preflight = observed.preflight
+    checks = parse_preflight(preflight.log or "", observed.cluster_pods) if preflight else []
     return find_faulty_node(pods, observed.nodes, ray.log if ray else None, checks)
 
 

@@ -12,16 +12,20 @@ from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import diagnose, truncate
 from rlt_operator.diagnosis.progress import parse_last_report
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.pause import choose_pause, describe_pause
-from rlt_operator.lifecycle.progress_deadline import (
+from rlt_operator.lifecycle.shared_verdicts import release_cluster
+from rlt_operator.lifecycle.stopping import describe_overdue_stop, stop_program
+from rlt_operator.memory.attempt_progress import (
     NOTICE_S,
     count_seconds_to_notice,
     count_seconds_to_progress_deadline,
 )
-from rlt_operator.lifecycle.stopping import describe_overdue_stop, stop_program
-from rlt_operator.lifecycle.verdict import RUNNING_INTERVAL_S, SETTLED, Verdict, build_cluster_ready, release_cluster
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import SETTLED, Verdict
 
+RUNNING_INTERVAL_S = 30.0
+"""Requeue interval of a running job. A new answer of its head also wakes the job."""
 IDLE_INTERVAL_S = 60.0
 """Requeue interval of a suspended job."""
 NO_STEP = (

@@ -14,9 +14,12 @@ from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import StopRequest
 from rlt_core.children.environment import get_stop_timeout
 from rlt_operator.conditions import ConditionUpdate, format_time
-from rlt_operator.lifecycle.verdict import STOPPING_INTERVAL_S, Verdict, build_cluster_ready
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import Verdict
 
+STOPPING_INTERVAL_S = 2.0
+"""Requeue interval while the program saves its state and exits."""
 STOP_MARGIN_S = 30.0
 """Time after RAY_JOB_STOP_WAIT_TIME_S for Ray to kill the program and report it."""
 

@@ -6,8 +6,8 @@ from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Phase
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import truncate
-from rlt_operator.lifecycle.verdict import Submission, Verdict
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import Submission, Verdict
 
 ACCEPTANCE_INTERVAL_S = 0.5
 """Requeue interval until Ray reports the Ray job. A rejected submission is retried with backoff

@@ -13,12 +13,14 @@ from rlt_core import names
 from rlt_operator.conditions import ConditionUpdate, find_condition, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import describe_crashes, truncate
 from rlt_operator.diagnosis.progress import extract_error, parse_last_report
-from rlt_operator.lifecycle.deadlines import count_seconds_since
-from rlt_operator.lifecycle.kept_cluster import count_kept_seconds, keep_cluster
+from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
+from rlt_operator.lifecycle.kept_cluster import keep_cluster
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
+from rlt_operator.lifecycle.shared_verdicts import fail_job, release_cluster
 from rlt_operator.lifecycle.stopping import describe_overdue_stop, stop_program
-from rlt_operator.lifecycle.verdict import SETTLED, Verdict, build_cluster_ready, fail_job, release_cluster
+from rlt_operator.memory.clocks import count_kept_seconds, count_seconds_since
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import SETTLED, Verdict
 
 C = ConditionType
 

@@ -10,8 +10,8 @@ from rlt_api.spec.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.ray_http import MAX_LOG_BYTES, MAX_RESPONSE_BYTES, Head, Request, Send, UnreachableError
 from rlt_operator.diagnosis.progress import parse_report
-from rlt_operator.lifecycle.verdict import Submission
 from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks, RayStep
+from rlt_operator.verdict import Submission
 from rlt_pod.report.driver_report import METRICS_PORT
 
 MAX_LOG_LINES = 2000

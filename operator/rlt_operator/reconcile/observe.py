@@ -24,9 +24,7 @@ from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_core.network_status import needs_decision
 from rlt_core.ray_http import Head
 from rlt_operator.cache.cache import Cache
-from rlt_operator.conditions import is_true
 from rlt_operator.kuberay import KubeRay, parse_kuberay
-from rlt_operator.lifecycle.pause import is_suspended
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import Observed, Pod, RayCluster, choose_progress_interval
@@ -139,8 +137,7 @@ async def read_kuberay(sources: Sources) -> KubeRay | None:
 
 def _may_start(job: Job, cluster: RayCluster | None) -> bool:
     """Whether the next step may be the creation of the RayCluster."""
-    ended = is_true(job.status, ConditionType.SUCCEEDED) or is_true(job.status, ConditionType.FAILED)
-    return cluster is None and job.spec is not None and not is_suspended(job) and not ended
+    return cluster is None and job.spec is not None and not job.is_suspended and not job.has_ended
 
 
 async def _get_policy(sources: Sources, manifest: Manifest) -> RuntimePolicy:

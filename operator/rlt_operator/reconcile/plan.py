@@ -27,13 +27,9 @@ from rlt_operator.lifecycle.admission import (
     runtime_not_found,
     waiting_for_queue,
 )
-from rlt_operator.lifecycle.attempt import track_attempt
-from rlt_operator.lifecycle.deadlines import (
-    active_deadline_exceeded,
-    count_seconds_to_deadline,
-    pending_deadline_exceeded,
-)
+from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
 from rlt_operator.lifecycle.findings import set_findings
+from rlt_operator.lifecycle.independent_conditions import set_independent_conditions
 from rlt_operator.lifecycle.masking import mask_secrets
 from rlt_operator.lifecycle.no_progress import training_without_progress
 from rlt_operator.lifecycle.preflight import preflight_pending
@@ -49,11 +45,12 @@ from rlt_operator.lifecycle.terminal import (
     program_ended,
     spec_is_invalid,
 )
-from rlt_operator.lifecycle.topics import set_topic_conditions
-from rlt_operator.lifecycle.verdict import Submission, Verdict
 from rlt_operator.manifests import parse_config
+from rlt_operator.memory.attempts import track_attempt
+from rlt_operator.memory.clocks import count_seconds_to_deadline
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
+from rlt_operator.verdict import Submission, Verdict
 
 Step = Callable[[Observed, datetime], Verdict | None]
 ReadyStep = Callable[[Observed, RLTrainingJobSpec, datetime], Verdict | None]
@@ -94,7 +91,7 @@ READY_STEPS: list[ReadyStep] = [
 
 REPORT_UPDATES: list[ReportUpdate] = [
     set_findings,
-    set_topic_conditions,
+    set_independent_conditions,
     set_rejection,
     mask_secrets,
 ]

@@ -19,11 +19,13 @@ from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
 from rlt_operator.lifecycle import running, stopping, terminal
-from rlt_operator.lifecycle.verdict import Verdict
+from rlt_operator.memory import clocks
+from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile import apply, plan, status
 from rlt_operator.reconcile import reconcile as reconciliation
 from rlt_operator.reconcile.children import write_child as write_child_of_job
+from rlt_operator.verdict import Verdict
 
 
 @contextmanager
@@ -55,14 +57,12 @@ def the_program_is_stopped_before_the_status_records_it() -> Iterator[None]:
 @contextmanager
 def no_clock_runs_between_a_ready_cluster_and_the_program() -> Iterator[None]:
     """Item 5: where Ray rejects the submission or does not answer, no deadline ends the job."""
-    real = status._update_clocks
 
-    def update_clocks(job: Job, verdict: Verdict, now: datetime, *, final: bool) -> dict[str, object]:
-        clocks = real(job, verdict, now, final=final)
-        ready = verdict.conditions.get(ConditionType.CLUSTER_READY)
-        return {**clocks, "pending_since": None} if ready and ready.status == "True" else clocks
+    def run_pending_clock(observed: Observed, verdict: Verdict, now: datetime) -> str | None:
+        is_ready = verdict.is_true(ConditionType.CLUSTER_READY)
+        return None if is_ready else clocks.run_pending_clock(observed, verdict, now)
 
-    with mock.patch.object(status, "_update_clocks", update_clocks):
+    with mock.patch.dict(PARTS, {"pending_since": run_pending_clock}):
         yield
 
 

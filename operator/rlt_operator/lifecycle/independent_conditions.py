@@ -9,14 +9,15 @@ from rlt_api.status.conditions import ConditionType
 from rlt_core.children.preflight_file import has_preflight
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.lifecycle.admission import build_admitted, build_fabric_verified
-from rlt_operator.lifecycle.preflight_results import build_preflight_passed
-from rlt_operator.lifecycle.verdict import Verdict, choose_network
+from rlt_operator.lifecycle.preflight_passed import build_preflight_passed
+from rlt_operator.memory.parts import choose_network
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import Verdict
 
 C = ConditionType
 
 
-def set_topic_conditions(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
+def set_independent_conditions(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
     """Add Admitted, PreflightPassed and FabricVerified, if they apply to the job."""
     job = observed.job
     conditions = dict[ConditionType, ConditionUpdate]()
@@ -24,6 +25,6 @@ def set_topic_conditions(observed: Observed, verdict: Verdict, now: datetime) ->
         conditions[C.ADMITTED] = build_admitted(observed)
     if job.spec is not None and has_preflight(job.spec):
         conditions[C.PREFLIGHT_PASSED] = build_preflight_passed(observed)
-    if (network := choose_network(job, verdict)) is not None:
+    if (network := choose_network(observed, verdict, now)) is not None:
         conditions[C.FABRIC_VERIFIED] = build_fabric_verified(network)
     return replace(verdict, conditions={**verdict.conditions, **conditions})

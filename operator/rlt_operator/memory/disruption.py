@@ -6,24 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import Disruption
 from rlt_core.fabric.nodes import Node
-from rlt_operator.conditions import format_time, is_true
+from rlt_operator.conditions import format_time
 from rlt_operator.diagnosis.disruption import FoundDisruption, find_disruption
 from rlt_operator.observation import Observed
+from rlt_operator.verdict import Verdict
 
 
-def update_disruption(observed: Observed, now: datetime, nodes: Sequence[Node] = ()) -> Disruption | None:
+def update_disruption(
+    observed: Observed, verdict: Verdict, now: datetime, nodes: Sequence[Node] = ()
+) -> Disruption | None:
     """The disruption of the current attempt: the recorded one, else one that is observed now.
 
     None without a RayCluster, for one that is being deleted, and for one that Kueue suspends: its pods end with it.
+    `nodes` is as in `find_disruption`.
     """
     status = observed.job.status
     cluster = observed.owned_cluster
-    if cluster is None or cluster.deleting or cluster.suspend:
-        return None
-    if any(is_true(status, type) for type in (ConditionType.SUCCEEDED, ConditionType.FAILED)):
+    if cluster is None or cluster.deleting or cluster.suspend or observed.job.has_ended:
         return None
     if status.disruption and status.disruption.ray_cluster_uid == cluster.uid:
         return status.disruption

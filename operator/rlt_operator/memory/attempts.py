@@ -1,4 +1,5 @@
-"""status.currentAttempt: what the operator records of a RayCluster, so that it infers nothing from conditions.
+"""status.currentAttempt, status.attempts and their counters: what the operator records of each RayCluster, so that it
+infers nothing from conditions.
 
 `track_attempt` relates the recorded attempt to the observed RayCluster before a step decides. `record_attempt` adds
 what this reconciliation has learned and decided. A step acts only on what is recorded.
@@ -6,15 +7,19 @@ what this reconciliation has learned and decided. A step acts only on what is re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from rlt_api.status.conditions import ConditionType, Reason
-from rlt_api.status.job_status import CurrentAttempt, StopRequest
+from rlt_api.status.job_status import Attempt, CurrentAttempt, Phase, StopRequest
 from rlt_operator.conditions import find_condition, format_time
-from rlt_operator.lifecycle.progress_deadline import record_progress
-from rlt_operator.lifecycle.verdict import Verdict
+from rlt_operator.memory.attempt_progress import record_progress
 from rlt_operator.observation import Observed, RayCluster
+from rlt_operator.verdict import Verdict
+
+MAX_ATTEMPTS = 32
+"""Maximum number of attempts in the status."""
 
 
 def track_attempt(observed: Observed, now: datetime) -> Observed:
@@ -55,7 +60,7 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
     if cluster and not (accepted and attempt.head_pod_uid):  # an adopted attempt may lack the head
         head = observed.head
         changes["head_pod_uid"] = head.uid if head else None
-        changes["cluster_resumed_time"] = _get_resumed_time(cluster)
+        changes["cluster_resumed_time"] = cluster.resumed_time
     if ray and cluster and not cluster.suspend:
         step = observed.pending_step if observed.ray_step else None
         changes["prepare_step"] = step.name if step else attempt.prepare_step
@@ -66,17 +71,49 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
     return None if is_new and not observed.is_reconciled else recorded
 
 
+def list_attempts(observed: Observed, verdict: Verdict, now: datetime) -> list[Attempt]:
+    """The attempts that have ended early."""
+    attempts = observed.job.status.attempts
+    return add_attempt(attempts, verdict.attempt) if verdict.attempt else attempts
+
+
+def add_attempt(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
+    """Add or replace the attempt. Beyond MAX_ATTEMPTS, drop the oldest attempt without a node at fault first."""
+    kept = [each for each in attempts if each.ray_cluster_uid != attempt.ray_cluster_uid]
+    if len(kept) == MAX_ATTEMPTS:
+        kept.remove(next((each for each in kept if each.node_at_fault is None), kept[0]))
+    return [*kept, attempt]
+
+
+def count_restarts(observed: Observed, verdict: Verdict, now: datetime) -> int:
+    """How many attempts followed a failure."""
+    status = observed.job.status
+    restarted = _find_restarted(status.attempts, verdict)
+    return (status.restarts or 0) + (restarted is not None and restarted.disruption is None)
+
+
+def count_disruptions(observed: Observed, verdict: Verdict, now: datetime) -> int | None:
+    """How many attempts followed a disruption; None instead of 0."""
+    status = observed.job.status
+    restarted = _find_restarted(status.attempts, verdict)
+    return (status.disruptions or 0) + (restarted is not None and restarted.disruption is not None) or None
+
+
+def _find_restarted(attempts: Sequence[Attempt], verdict: Verdict) -> Attempt | None:
+    """The attempt that this verdict ends, if another attempt follows."""
+    attempt = verdict.attempt
+    if attempt is None or verdict.phase == Phase.FAILED:
+        return None
+    return attempt if all(each.ray_cluster_uid != attempt.ray_cluster_uid for each in attempts) else None
+
+
 def _is_readmitted(attempt: CurrentAttempt, cluster: RayCluster) -> bool:
     """Whether Kueue has evicted the RayCluster since the attempt was recorded. It then has or gets other pods."""
     if cluster.suspend:
         return True
     accepted = attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step
-    resumed = _get_resumed_time(cluster)
+    resumed = cluster.resumed_time
     return accepted is not None and resumed is not None and attempt.cluster_resumed_time != resumed
-
-
-def _get_resumed_time(cluster: RayCluster) -> str | None:
-    return format_time(cluster.resumed) if cluster.resumed else None
 
 
 def _adopt(observed: Observed, cluster: RayCluster, now: datetime) -> tuple[CurrentAttempt, dict[str, object]]:
@@ -92,7 +129,7 @@ def _adopt(observed: Observed, cluster: RayCluster, now: datetime) -> tuple[Curr
     suspending = suspended is not None and suspended.reason in (Reason.STOPPING, Reason.RELEASING)
     attempt = CurrentAttempt(
         ray_cluster_uid=cluster.uid,
-        cluster_resumed_time=_get_resumed_time(cluster),
+        cluster_resumed_time=cluster.resumed_time,
         head_pod_uid=head.uid if head else None,
         preflight_accepted_time=time if checked else None,
         accepted_time=time if submitted else None,

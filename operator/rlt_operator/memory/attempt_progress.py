@@ -99,11 +99,6 @@ def count_seconds_to_notice(observed: Observed, now: datetime) -> float:
     return max(0.0, NOTICE_S - _count_seconds_since(progress, now))
 
 
-def is_progress_overdue(observed: Observed, now: datetime) -> bool:
-    """Whether the program runs and has made no progress within its deadline."""
-    return count_seconds_to_progress_deadline(observed, now) <= 0
-
-
 def count_seconds_to_progress_deadline(observed: Observed, now: datetime) -> float:
     """Seconds until the deadline passes; infinite if there is none, or if there is progress that is not recorded."""
     attempt = observed.attempt

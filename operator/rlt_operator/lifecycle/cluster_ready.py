@@ -1,0 +1,48 @@
+"""The condition ClusterReady, from the pods of the RayCluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.status.conditions import Reason
+from rlt_core import names
+from rlt_core.children.pod_template import GCS_PORT
+from rlt_operator.conditions import ConditionUpdate
+from rlt_operator.diagnosis.pods import HEAD_TIMEOUT_S, diagnose, list_cut_off, list_waiting_for_head
+from rlt_operator.observation import Observed, Pod
+
+
+def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> ConditionUpdate:
+    """ClusterReady, from the pods."""
+    pods = observed.cluster_pods
+    desired = sum(group.replicas for group in spec.cluster.workers)
+    heads = sum(pod.ready and pod.is_head for pod in pods)
+    workers = sum(pod.ready and not pod.is_head for pod in pods)
+    if heads and workers >= desired:
+        return ConditionUpdate("True", Reason.READY, f"The head and {desired} of {desired} workers are ready.")
+    if diagnosis := diagnose(observed):
+        return ConditionUpdate("False", diagnosis.reason, diagnosis.message)
+    head = "The head is ready" if heads else "The head is starting"
+    message = f"{head}, {workers} of {desired} workers are ready."
+    if heads and (waiting := list_waiting_for_head(pods)):
+        message += f" {_name_pods(waiting)} a connection to {names.head_service(observed.job.name)}:{GCS_PORT}."
+    return ConditionUpdate("False", Reason.STARTING, message)
+
+
+def describe_unreachable_head(observed: Observed, now: datetime) -> ConditionUpdate | None:
+    """ClusterReady, if workers wait too long for a connection to the head."""
+    pods = list_cut_off(observed.cluster_pods, now)
+    if not pods:
+        return None
+    message = (
+        f"The head is ready, and {_name_pods(pods)} a connection to {names.head_service(observed.job.name)}:{GCS_PORT} "
+        f"for more than {HEAD_TIMEOUT_S:.0f} s: inspect DNS, NetworkPolicies and firewalls between their nodes and "
+        "the head."
+    )
+    return ConditionUpdate("False", Reason.HEAD_UNREACHABLE, message)
+
+
+def _name_pods(pods: Sequence[Pod]) -> str:
+    return f"{len(pods)} of them, such as {pods[0].name}, wait for" if len(pods) > 1 else f"{pods[0].name} waits for"
