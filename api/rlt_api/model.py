@@ -61,17 +61,6 @@ def attribute_docstrings(model: type[ApiModel]) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class Since:
-    """Marks a field of TrainingConfig or of its blocks with the version that added it. Other fields are of version 1.
-
-    The fields of a block in such a field have its version. The default of such a field must have the behavior of the
-    version before: `dump_config` omits it then.
-    """
-
-    version: int
-
-
 def cel(*rules: tuple[str, str]) -> ConfigDict:
     """Build a block's `model_config` with validation rules: pairs of a CEL expression and the message if it is false.
 

@@ -27,7 +27,7 @@ from rlt.runs.run import read_run
 from rlt_api.spec.training_config import CONFIG_VERSION
 from rlt_pod import read_attempts as attempt_reader
 
-CONFIG = {"version": 2, "job": "sum", "training": {"totalSteps": 4, "learningRate": 1e-6}}
+CONFIG = {"version": CONFIG_VERSION, "job": "sum", "training": {"totalSteps": 4, "learningRate": 1e-6}}
 
 
 def write_run(path: Path, *lines: str, config: Any = CONFIG, rollouts: str = "") -> Path:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
-from rlt_api.spec.training_config import TrainingConfig
+from rlt_api.spec.training_config import CONFIG_FILE, CONFIG_VERSION, TrainingConfig, dump_config
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_trainer.__main__ import format_error, main, read_config
 from rlt_trainer.errors import TrainingError, root_cause
 
-CONFIGS_OF_VERSION_1 = Path(__file__).parents[2] / "api" / "tests" / "config_v1"
+GOLDEN = Path(__file__).parents[2] / "core" / "tests" / "golden"
+"""The manifests that the operator creates for jobs."""
 MakeConfig = Callable[..., TrainingConfig]
 PLAIN = [{"prompt": "1+1=", "answer": "2"}]
 VALIDATED = {"validation": {"testFreq": 1}}
@@ -70,10 +73,28 @@ def test_a_config_of_another_version_is_reported(tmp_path: Path, capsys: pytest.
     assert "training.json: version: 99: this trainer reads version" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS_OF_VERSION_1.glob("[!s]*.json")), ids=lambda path: path.stem)
-def test_a_config_of_version_1_is_accepted(path: Path) -> None:
-    """An operator of an earlier version wrote it."""
-    assert read_config(path).run_directory.startswith("/mnt/")
+def read_config_of_the_operator(manifests: Path) -> str | None:
+    """The trainer's config in the manifests of a job's children. None if another program trains."""
+    data = [manifest.get("data", {}) for manifest in yaml.safe_load_all(manifests.read_text())]
+    return next((each[CONFIG_FILE] for each in data if CONFIG_FILE in each), None)
+
+
+CONFIGS = {path.stem: text for path in sorted(GOLDEN.glob("*.yaml")) if (text := read_config_of_the_operator(path))}
+
+
+@pytest.mark.parametrize("text", CONFIGS.values(), ids=list(CONFIGS))
+def test_the_config_of_the_operator_is_read_and_written_unchanged(text: str, tmp_path: Path) -> None:
+    (tmp_path / CONFIG_FILE).write_text(text)
+    assert json.loads(text)["version"] == CONFIG_VERSION
+    assert dump_config(read_config(tmp_path / CONFIG_FILE)) == text
+
+
+def test_a_field_of_a_later_version_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads(CONFIGS["arithmetic"])
+    config["rollout"]["burst"] = 2
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(config))
+    assert main(["run", "--config", str(tmp_path / CONFIG_FILE)]) == 1
+    assert "training.json: rollout.burst: Extra inputs are not permitted" in capsys.readouterr().err
 
 
 def test_a_missing_config_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

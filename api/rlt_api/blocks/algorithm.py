@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.model import ModelPath
-from rlt_api.model import ApiModel, Positive, Since, cel
+from rlt_api.model import ApiModel, Positive, cel
 
 Estimator = Literal[
     "grpo",
@@ -97,7 +97,7 @@ class RolloutCorrection(ApiModel):
     """The statistic that excludes tokens or responses from the loss: verl's rollout_rs. Default: none."""
     rejection_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """The bound of the statistic. For k1, ratios between 1/threshold and threshold are kept."""
-    bypass_mode: Annotated[bool, Since(2)] = False
+    bypass_mode: bool = False
     """Whether the engine's log-probabilities count as the old policy's, without a forward pass for them: verl's
     bypass_mode. The ratio of the loss, and its clip, then include the difference. The other fields have no effect."""
 
@@ -203,11 +203,11 @@ class Algorithm(ApiModel):
     """A KL term in the reward: verl's use_kl_in_reward and kl_ctrl. Default: none."""
     entropy_coeff: Coefficient = 0.0
     """Coefficient of the entropy bonus in the loss."""
-    router_aux_loss_coef: Annotated[Coefficient, Since(2)] = 0.0
+    router_aux_loss_coef: Coefficient = 0.0
     """Coefficient of the load-balancing loss for a mixture of experts (arXiv 2101.03961), the mean over sequences and
     layers. Only for families with router_aux_loss_coef in config.json, whose value is for pretraining and has no effect
     here."""
-    router_bias_update_rate: Annotated[float, Since(2), Field(ge=0, le=1)] = 0.0
+    router_bias_update_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Change of a router's correction bias in an optimizer step, up for experts with fewer tokens than the mean of
     their layer and down for those with more (arXiv 2412.19437, section 2.1.2): Megatron's moe_router_bias_update_rate.
     DeepSeek-V3 was pretrained with 0.001. Only for families with e_score_correction_bias, such as DeepSeek-V3 and
@@ -221,7 +221,7 @@ class Algorithm(ApiModel):
     """DAPO's dynamic sampling. Default: none."""
     overlong_buffer: OverlongBuffer | None = None
     """DAPO's penalty on overlong responses. Default: none."""
-    mask_truncated_completions: Annotated[bool, Since(2)] = False
+    mask_truncated_completions: bool = False
     """Whether responses of the maximum length are left out of the loss, because their reward does not follow from their
     tokens: TRL's mask_truncated_completions. They count in the statistics of their group."""
     rollout_correction: RolloutCorrection | None = None
@@ -229,7 +229,7 @@ class Algorithm(ApiModel):
     reported."""
     critic: Critic | None = None
     """The value model for advEstimator gae. Default: none."""
-    distillation: Annotated[Distillation | None, Since(2)] = None
+    distillation: Distillation | None = None
     """A teacher to learn from, instead of the rewards or in addition. Default: none."""
-    dpo: Annotated[Dpo | None, Since(2)] = None
+    dpo: Dpo | None = None
     """Direct preference optimization on pairs instead of reinforcement learning. Default: none."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlt_api.model import AbsolutePath, ApiModel, ObjectName, Positive, Since, cel
+from rlt_api.model import AbsolutePath, ApiModel, ObjectName, Positive, cel
 
 
 class Checkpoint(ApiModel):
@@ -30,7 +30,7 @@ class Checkpoint(ApiModel):
     resumeFromPath, job from the latest checkpoint of resumeFromJob. never starts from step 0. verl's resume_mode."""
     resume_from_path: AbsolutePath | None = None
     """The folder of one checkpoint for resume path. Its name is step-N, of verl global_step_N."""
-    resume_from_job: Annotated[ObjectName | None, Since(2)] = None
+    resume_from_job: ObjectName | None = None
     """Name of an RLTrainingJob in the same namespace for resume job. Both jobs have the same framework and the same
     storage.claimName. This job is accepted when that one has ended, with the path of its latest checkpoint in
     status.resolvedSpec."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.model import ApiModel, Positive, Since, cel
+from rlt_api.model import ApiModel, Positive, cel
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 Column = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -79,7 +79,7 @@ class Data(ApiModel):
     answer_key: Column = "answer"
     """The column of files and hub with answers for the rewards. A row's reward_model.ground_truth, as in verl's data,
     has precedence."""
-    image_key: Annotated[Column | None, Since(2)] = None
+    image_key: Column | None = None
     """The column of files and hub with images: a list of bytes, paths or file:// URLs in the pods, or of verl's bytes
     and path. Each replaces a mark <image> in the prompt. For models of type qwen2_5_vl and qwen3_vl. Default: no
     images."""

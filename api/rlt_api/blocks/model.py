@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.model import ApiModel, Positive, Since, cel
+from rlt_api.model import ApiModel, Positive, cel
 
 ModelPath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 """A folder in the pods with a Hugging Face model, or a name on the Hugging Face hub."""
@@ -49,11 +49,11 @@ class Lora(ApiModel):
     """Rank of the adapters: verl's lora_rank."""
     alpha: Positive = 16
     """The scale of the adapters is alpha / rank: verl's lora_alpha."""
-    use_rslora: Annotated[bool, Since(2)] = False
+    use_rslora: bool = False
     """Whether the scale is alpha / sqrt(rank), so that it does not shrink with the rank (rsLoRA, arXiv 2312.03732)."""
-    use_dora: Annotated[bool, Since(2)] = False
+    use_dora: bool = False
     """Whether the norm of each output's weights is trained apart from their direction (DoRA, arXiv 2402.09353)."""
-    sync_adapters: Annotated[bool, Since(2)] = False
+    sync_adapters: bool = False
     """Whether vLLM applies the adapters itself, so that a weight sync sends only them. Default: false, vLLM has merged
     weights."""
     target_modules: Annotated[list[Annotated[str, StringConstraints(max_length=253)]], Field(max_length=64)] = [
@@ -77,7 +77,7 @@ class Model(ApiModel):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Data type of the computation and of the engine's weights. The weights of the optimizer are always float32.
     Default: float32, on GPUs bfloat16."""
-    cast_lm_head_to_fp32: Annotated[bool, Since(2)] = False
+    cast_lm_head_to_fp32: bool = False
     """Whether the output layer computes logits in float32, in trainer and engine, if dtype is bfloat16: TRL's
     cast_lm_head_to_fp32. Its weights stay in bfloat16."""
     trust_remote_code: bool = False
@@ -88,9 +88,9 @@ class Model(ApiModel):
     """Train low-rank adapters instead of all weights. Default: all weights."""
     enable_gradient_checkpointing: bool = False
     """Whether activations are recomputed in the backward pass instead of stored. Default: false, on GPUs true."""
-    freeze_vision_tower: Annotated[bool, Since(2)] = False
+    freeze_vision_tower: bool = False
     """Whether the vision tower of a vision-language model is frozen (data.imageKey): verl's freeze_vision_tower."""
-    use_liger: Annotated[bool, Since(2)] = False
+    use_liger: bool = False
     """Whether policy and reference use Liger's kernels for norms, rotary embeddings and feed-forward layers, on NVIDIA
     GPUs: verl's use_liger."""
     use_remove_padding: bool = False

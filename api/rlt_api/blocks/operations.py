@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from rlt_api.blocks.framework import Argument
 from rlt_api.blocks.metric_rules import MetricRules
 from rlt_api.blocks.resources import KeyReference
-from rlt_api.model import AbsolutePath, ApiModel, Positive, Since, Url, cel
+from rlt_api.model import AbsolutePath, ApiModel, Positive, Url, cel
 
 UserId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -119,7 +119,7 @@ class Observability(ApiModel):
     """Weights & Biases. Default: none."""
     tensorboard: TensorBoard | None = None
     """TensorBoard. Default: none."""
-    metric_rules: Annotated[MetricRules, Since(2)] = MetricRules()
+    metric_rules: MetricRules = MetricRules()
     """Rules over the metrics of the training, such as entropy and KL divergence. Default: all rules warn."""
     debugger: Literal["none", "ray", "legacy"] = "none"
     """ray is the distributed debugger for VS Code with post-mortem debugging (RAY_DEBUG=1, RAY_DEBUG_POST_MORTEM=1).

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.model import ModelPath
 from rlt_api.blocks.resources import EnvVar, KeyReference
-from rlt_api.model import ApiModel, JsonObject, Since, Url, cel
+from rlt_api.model import ApiModel, JsonObject, Url, cel
 
 Score = Annotated[float, Field(ge=-1e6, le=1e6)]
 
@@ -97,13 +97,13 @@ class Reward(ApiModel):
     judge they are fields of the request, such as temperature and max_tokens."""
     function: RewardFunction | None = None
     """A user-defined Python function."""
-    env: Annotated[list[EnvVar], Field(max_length=64), Since(2)] = []
+    env: Annotated[list[EnvVar], Field(max_length=64)] = []
     """Environment variables of the function alone. Values of Secrets reach no other reward."""
     model: ModelPath | None = None
     """A reward model, as in model.path: a sequence classifier with one output, whose logit is the score."""
-    judge: Annotated[Judge | None, Since(2)] = None
+    judge: Judge | None = None
     """A generative reward model behind a URL."""
-    concurrency: Annotated[int | None, Field(ge=1, le=4096), Since(2)] = None
+    concurrency: Annotated[int | None, Field(ge=1, le=4096)] = None
     """Maximum number of responses that are scored at the same time: processes of a function or a rule, requests of a
     judge. Default: one process for each CPU, at most 4; 64 requests."""
     weight: Annotated[float, Field(ge=-1e6, le=1e6)] = 1.0

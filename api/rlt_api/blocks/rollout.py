@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.resources import EnvVar, KeyReference
-from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, Since, Url, cel
+from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, Url, cel
 
 Argument = Annotated[str, StringConstraints(max_length=4096)]
 
@@ -67,19 +67,19 @@ class MultiTurn(ApiModel):
     config_map: ObjectName | None = None
     """A ConfigMap in the job's namespace with one key for each file of the module. Default: the image contains the
     module."""
-    tools: Annotated[list[Tool], Field(max_length=16), Since(2)] = []
+    tools: Annotated[list[Tool], Field(max_length=16)] = []
     """Tools that the policy calls, described by the chat template: verl's tool_config_path. A turn without a call ends
     the conversation."""
-    agent: Annotated[PythonFunction | None, Since(2)] = None
+    agent: PythonFunction | None = None
     """A user-defined function that runs an agent on a prompt and returns its reward, or None. Its process has the
     variables OPENAI_BASE_URL and OPENAI_API_KEY of a server with OpenAI's API, whose model is the policy. The tokens of
     all requests are trained on: see docs/conversations.md."""
-    format: Annotated[Literal["hermes", "llama3_json"], Since(2)] = "hermes"
+    format: Literal["hermes", "llama3_json"] = "hermes"
     """The form of a call in a turn: verl's multi_turn.format. hermes is <tool_call>{"name": ..., "arguments":
     ...}</tool_call> (Hermes, Qwen), llama3_json a turn that is {"name": ..., "parameters": ...}."""
-    max_parallel_calls: Annotated[Positive, Since(2)] = 8
+    max_parallel_calls: Positive = 8
     """Maximum number of calls in one turn. Further calls are answered with an error. (verl: 1.)"""
-    max_tool_response_length: Annotated[Positive, Since(2)] = 4096
+    max_tool_response_length: Positive = 4096
     """Maximum number of characters in a tool's response. The middle of a longer one is left out. (verl: 256.)"""
     max_turns: Positive = 8
     """Maximum number of assistant turns, or of an agent's requests: verl's max_assistant_turns. data.maxResponseLength
@@ -131,7 +131,7 @@ class Rollout(ApiModel):
     tensor_parallel_size: Positive = 1
     """Number of devices per engine: verl's tensor_model_parallel_size. With mode separate, an engine can have the
     devices of several pods."""
-    quantization: Annotated[Literal["fp8"] | None, Since(2)] = None
+    quantization: Literal["fp8"] | None = None
     """fp8: vLLM quantizes the linear layers in each weight sync, and their inputs in each step: verl's quantization. It
     requires model.dtype: bfloat16. Default: vLLM computes in model.dtype."""
     gpu_memory_utilization: Probability = 0.5
@@ -151,7 +151,7 @@ class Rollout(ApiModel):
     free_cache_engine: bool = False
     """Whether vLLM releases its memory during training, on GPUs in mode colocated. Default: false, on GPUs in mode
     colocated true."""
-    verify_weights_freq: Annotated[int, Since(2), Field(ge=0, le=2**31 - 1)] = 1
+    verify_weights_freq: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
     """Verify every N-th weight sync: the sums over all weights and the log-probabilities of at least 256 tokens are
     compared. 0: none."""
     engine_kwargs: JsonObject = {}

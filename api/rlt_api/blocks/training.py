@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlt_api.model import ApiModel, Positive, Since, cel
+from rlt_api.model import ApiModel, Positive, cel
 
 LearningRate = Annotated[float, Field(gt=0, le=10)]
 Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
@@ -86,10 +86,10 @@ class Validation(ApiModel):
     trainer.test_freq."""
     before_train: bool = False
     """Whether validation also runs before the first step: verl's trainer.val_before_train."""
-    n: Annotated[int, Since(2), Field(ge=1, le=4096, alias="responsesPerPrompt")] = 1
+    n: Annotated[int, Field(ge=1, le=4096, alias="responsesPerPrompt")] = 1
     """Number of responses to each prompt: verl's val_kwargs.n. More than 1 needs a temperature, and adds the metrics
     best@k (pass@k) and maj@n. (kubectl reads the key n as false.)"""
-    temperature: Annotated[float, Since(2), Field(ge=0, le=10)] = 0.0
+    temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Sampling temperature: verl's val_kwargs.temperature. 0 is greedy."""
 
 
@@ -132,7 +132,7 @@ class Training(ApiModel):
     divided by contextParallelSize, if that is more."""
     ppo_epochs: Positive = 1
     """Number of passes over the batch of a step."""
-    optimizer: Annotated[Literal["adamw", "adamw_8bit", "muon"], Since(2)] = "adamw"
+    optimizer: Literal["adamw", "adamw_8bit", "muon"] = "adamw"
     """The optimizer of policy and critic. adamw_8bit is AdamW with moments of 8 bits (arXiv 2110.02861). muon updates
     the matrices of the layers, with the learning rate and weight decay of AdamW (arXiv 2502.16982), and AdamW the other
     weights."""
@@ -142,7 +142,7 @@ class Training(ApiModel):
     """Schedule of the policy's learning rate. Default: constant."""
     weight_decay: Annotated[float, Field(ge=0, le=10)] = 0.01
     """Weight decay of the optimizer."""
-    betas: Annotated[Betas, Since(2)] = [0.9, 0.999]
+    betas: Betas = [0.9, 0.999]
     """Decay rates of AdamW's averages of the gradient and of its square, also for the critic: verl's optim.betas."""
     grad_clip: Annotated[float, Field(gt=0, le=1e9)] = 1.0
     """Maximum norm of the gradient over all parameters. A larger gradient is scaled down."""
@@ -160,11 +160,11 @@ class Training(ApiModel):
     context_parallel_size: Positive = 1
     """Number of train workers that share each sequence: verl's ulysses_sequence_parallel_size. It requires
     model.useRemovePadding."""
-    expert_parallel_size: Annotated[Positive, Since(2)] = 1
+    expert_parallel_size: Positive = 1
     """Number of train workers that split the experts of the policy: Megatron's expert_model_parallel_size. They
     exchange tokens, and gather a part of the experts instead of all. For Qwen3-MoE, Qwen3-Next, Qwen3.5-MoE,
     DeepSeek-V3 and GLM-4.5."""
-    collective_timeout_seconds: Annotated[int, Since(2), Field(ge=1, le=86400)] = 600
+    collective_timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 600
     """Maximum time of the train workers' collectives, in seconds, until the attempt fails. The default is the same as
     PyTorch's for NCCL and verl's nccl_timeout. A rank can be late by up to this time, such as
     one that compiles kernels."""

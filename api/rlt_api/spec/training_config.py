@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, Field
-from pydantic_core import to_json
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.checkpoint import Checkpoint
@@ -15,7 +14,7 @@ from rlt_api.blocks.operations import Observability
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.training import Training
-from rlt_api.model import ApiModel, Positive, Since
+from rlt_api.model import ApiModel, Positive
 from rlt_api.status.job_status import ProgressMetrics
 
 CONFIG_DIRECTORY = "/etc/rlt"
@@ -37,9 +36,8 @@ PRESET_REWARD = {
 """Data preset -> default reward rule."""
 
 
-CONFIG_VERSION = 2
-"""Version of TrainingConfig's format. A release that adds a field increments it once, and marks the field with
-`Since`. The trainer reads this version and the one before."""
+CONFIG_VERSION = 1
+"""Version of TrainingConfig's format. A change follows docs/decisions/0013-the-resolved-spec-is-kept.md."""
 
 
 class ResolvedTraining(Training):
@@ -50,26 +48,11 @@ class ResolvedTraining(Training):
     ppo_mini_batch_size: Positive
 
 
-class Preflight(ApiModel):
-    """The values that the preflight checks of earlier trainers expect. Operators before the mounted checks write it."""
-
-    head_shared_memory: int
-    """Size of /dev/shm in the head, in bytes."""
-    shared_memory: int
-    """Size of /dev/shm in pods that train, in bytes."""
-    rollout_shared_memory: int = 0
-    """Size of /dev/shm in pods that only generate, in bytes."""
-    shared_storage: bool
-    """Whether all pods share the run directory."""
-    require_rdma: bool
-    """Whether NCCL must use RDMA instead of TCP."""
-
-
 class TrainingConfig(ApiModel):
     """The complete configuration of the trainer, with all defaults resolved. `dump_config` writes it."""
 
-    version: Annotated[int, Field(ge=1)] = 1
-    """The first version of the format that has all fields of this config. Trainers of that version can read it."""
+    version: int = CONFIG_VERSION
+    """Version of the format. A trainer rejects a config of another version."""
     job: str
     """Name of the RLTrainingJob."""
     namespace: str
@@ -97,12 +80,10 @@ class TrainingConfig(ApiModel):
     rollout: Rollout
     checkpoint: Checkpoint
     observability: Observability = Observability()
-    preflight: Preflight | None = None
-    """Ignored."""
 
 
 class _Versioned(BaseModel):
-    version: int = 1
+    version: int = CONFIG_VERSION
 
 
 class UnsupportedVersionError(ValueError):
@@ -112,46 +93,16 @@ class UnsupportedVersionError(ValueError):
 def validate_version(text: bytes) -> None:
     """Validate the version of a config, before its fields. Raises UnsupportedVersionError, or ValidationError."""
     version = _Versioned.model_validate_json(text).version
-    if not CONFIG_VERSION - 1 <= version <= CONFIG_VERSION:
-        read = " and ".join(str(each) for each in (CONFIG_VERSION - 1, CONFIG_VERSION) if each)
+    if version != CONFIG_VERSION:
         raise UnsupportedVersionError(
-            f"version: {version}: this trainer reads version {read} of the config. Use a trainer image of the minor "
-            "version of the operator that accepted the job, or of the one after it."
+            f"version: {version}: this trainer reads version {CONFIG_VERSION} of the config. Use a trainer image of "
+            "the minor version of the operator that accepted the job, or of the one after it."
         )
 
 
 def dump_config(config: TrainingConfig) -> str:
-    """Write the config as JSON that the oldest possible trainer reads, which rejects fields that it does not know.
-
-    A field that a later version than 1 added is omitted if it has its default. The version is the highest of the other
-    fields. Null is omitted if it is the default.
-    """
-    fields, version = _dump(config)
-    fields.pop("version")
-    return to_json({**({"version": version} if version > 1 else {}), **fields}, indent=2).decode()
-
-
-def _dump(block: ApiModel) -> tuple[dict[str, Any], int]:
-    """The JSON of a block and the version that has all of its fields."""
-    found: dict[str, Any] = {}
-    versions = [1]
-    for name, field in type(block).model_fields.items():
-        value, default = getattr(block, name), field.get_default(call_default_factory=True)
-        since = next((each.version for each in field.metadata if isinstance(each, Since)), 1)
-        if value == default and (value is None or since > 1):
-            continue
-        found[field.alias or name], inner = _dump_value(value)
-        versions += [since, inner]
-    return found, max(versions)
-
-
-def _dump_value(value: Any) -> tuple[Any, int]:
-    if isinstance(value, ApiModel):
-        return _dump(value)
-    if isinstance(value, list):
-        pairs = [_dump_value(each) for each in value]
-        return [each for each, _ in pairs], max((version for _, version in pairs), default=1)
-    return value, 1
+    """Write the config as JSON, without unset fields (None)."""
+    return config.model_dump_json(by_alias=True, exclude_none=True, indent=2)
 
 
 class BrokenMetricRule(ApiModel):

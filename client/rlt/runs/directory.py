@@ -157,8 +157,8 @@ def _read_config(path: Path, notes: list[str]) -> Mapping[str, Any]:
     if config is None:
         notes.append(f"{file.name} is not a JSON object.")
         return {}
-    version = config.get("version", 1)
-    if version != 1 and (not isinstance(version, int) or not 1 <= version <= CONFIG_VERSION):
+    version = config.get("version", CONFIG_VERSION)
+    if version != CONFIG_VERSION:
         notes.append(f"{file.name} has version {version}, and this rlt knows {CONFIG_VERSION}: fields can differ.")
     return config
 

@@ -1,11 +1,14 @@
-"""A job that was stored with the previous committed CRD and its defaults, after an upgrade to the current CRD."""
+"""A job that was stored with an earlier CRD, after an upgrade to the current CRD."""
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
@@ -14,20 +17,48 @@ from rlt_api.validation.validate import validate_job
 pytestmark = pytest.mark.apiserver
 
 ROOT = Path(__file__).parents[3]
-EXAMPLE = ROOT / "examples" / "01-arithmetic-grpo.yaml"
-PREVIOUS, CURRENT = Path(__file__).with_name("previous_crd.yaml"), ROOT / "crds" / "rltrainingjobs.rlt.dev.yaml"
-NAME = "arithmetic-grpo"
+EXAMPLE = yaml.safe_load((ROOT / "examples" / "01-arithmetic-grpo.yaml").read_text())
+NAME = EXAMPLE["metadata"]["name"]
+CURRENT: dict[str, Any] = yaml.safe_load((ROOT / "crds" / "rltrainingjobs.rlt.dev.yaml").read_text())
+
+ADDED = "ttlSecondsAfterFinished"
+"""A field that the earlier CRD lacks."""
+REMOVED = "momentum"
+"""A field of spec.training that the current CRD lacks."""
 
 
-def apply_crd(kubernetes: Kubernetes, crd: Path, *, has_defaults: bool) -> None:
+def build_earlier_crd() -> dict[str, Any]:
+    """The current CRD with the differences that docs/api-versions.md permits within a version of the API."""
+    crd = copy.deepcopy(CURRENT)
+    fields = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    spec = fields["spec"]["properties"]
+    status = fields["status"]["properties"]
+    del spec[ADDED]
+    del status["resolvedSpec"]
+    spec["training"]["properties"][REMOVED] = {"type": "number"}
+    for text in (status["message"], status["conditions"]["items"]["properties"]["message"]):
+        text["maxLength"] *= 4
+    return crd
+
+
+EARLIER = build_earlier_crd()
+
+
+def build_job(**changes: Any) -> str:
+    """The example with other fields of its spec, as JSON."""
+    return json.dumps({**EXAMPLE, "spec": {**EXAMPLE["spec"], **changes}})
+
+
+def apply_crd(kubernetes: Kubernetes, crd: dict[str, Any]) -> None:
     """Apply a CRD and wait until the API server uses it."""
-    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", crd)
+    kubernetes.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=json.dumps(crd))
+    options = ("--dry-run=server", "--validate=false", "-n", "default", "-o", "json")
 
-    def served() -> bool:
-        job = kubernetes.kubectl("create", "--dry-run=server", "-n", "default", "-f", EXAMPLE, "-o", "json")
-        return ("topP" in json.loads(job)["spec"].get("rollout", {})) is has_defaults
+    def is_served() -> bool:
+        job = kubernetes.kubectl("create", *options, "-f", "-", input=build_job(**{ADDED: 60}))
+        return (ADDED in json.loads(job)["spec"]) is (crd is CURRENT)
 
-    eventually(f"the API server uses {crd.name}", served)
+    eventually("the API server uses the CRD", is_served)
 
 
 CONDITION = {
@@ -43,21 +74,30 @@ STATUS = {
     "message": "x" * 9000,
     "conditions": [CONDITION, {**CONDITION, "type": "Running", "status": "False", "reason": "WaitingForCluster"}],
 }
-"""As the operator wrote it: longer than the current bounds, and with a list that the CRD replaced as a whole."""
+"""As an operator wrote it whose texts were longer than the current bounds."""
 
 
 @pytest.fixture
 def stored(kubernetes: Kubernetes, namespace: str) -> str:
-    """A namespace with the example, stored with the previous CRD before the upgrade."""
+    """A namespace with the example, stored with the earlier CRD and a field that the current one lacks."""
     try:
-        apply_crd(kubernetes, PREVIOUS, has_defaults=True)
-        kubernetes.kubectl("apply", "-n", namespace, "-f", EXAMPLE)
+        apply_crd(kubernetes, EARLIER)
+        job = build_job(training={**EXAMPLE["spec"]["training"], REMOVED: 0.9})
+        kubernetes.kubectl("apply", "-n", namespace, "-f", "-", input=job)
         status = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": NAME}}
         options = ("--server-side", "--subresource=status", "--field-manager=rlt-operator", "-n", namespace)
         kubernetes.kubectl("apply", *options, "-f", "-", input=json.dumps({**status, "status": STATUS}))
+        assert read_spec(kubernetes, namespace)["training"][REMOVED] == 0.9
     finally:
-        apply_crd(kubernetes, CURRENT, has_defaults=False)
+        apply_crd(kubernetes, CURRENT)
     return namespace
+
+
+def read_spec(kubernetes: Kubernetes, namespace: str) -> dict[str, Any]:
+    job = kubernetes.get(namespace, "rltrainingjob", NAME)
+    assert job
+    spec: dict[str, Any] = job["spec"]
+    return spec
 
 
 def describe(kubernetes: Kubernetes, namespace: str) -> str:
@@ -65,22 +105,14 @@ def describe(kubernetes: Kubernetes, namespace: str) -> str:
 
 
 def test_the_stored_job_is_valid(kubernetes: Kubernetes, stored: str) -> None:
-    job = kubernetes.get(stored, "rltrainingjob", NAME)
-    assert job
-    assert job["spec"]["rollout"]["topP"] == 1.0, "a default of the previous CRD"
-    assert validate_job(NAME, job["spec"]).findings == ()
+    spec = read_spec(kubernetes, stored)
+    assert spec == EXAMPLE["spec"], "without the removed field"
+    assert validate_job(NAME, spec).findings == ()
 
 
-def test_the_stored_job_is_accepted(kubernetes: Kubernetes, stored: str, operator: Operator) -> None:
-    eventually(
-        "a RayCluster",
-        lambda: kubernetes.get(stored, "raycluster", NAME),
-        describe=lambda: describe(kubernetes, stored),
-    )
-    eventually("Accepted", lambda: kubernetes.condition(stored, "Accepted", NAME)[0] == "True")
-
-
-def test_the_stored_status_is_read_and_merged_by_key(kubernetes: Kubernetes, stored: str, operator: Operator) -> None:
+def test_the_stored_job_is_accepted_and_its_status_is_read(
+    kubernetes: Kubernetes, stored: str, operator: Operator
+) -> None:
     eventually(
         "a RayCluster",
         lambda: kubernetes.get(stored, "raycluster", NAME),
@@ -91,15 +123,15 @@ def test_the_stored_status_is_read_and_merged_by_key(kubernetes: Kubernetes, sto
     assert len({each["type"] for each in conditions}) == len(conditions) > len(STATUS["conditions"])
     assert max(len(each["message"]) for each in conditions) < 4096
     accepted = next(each for each in conditions if each["type"] == "Accepted")
-    assert accepted["lastTransitionTime"] == CONDITION["lastTransitionTime"]
+    assert (accepted["status"], accepted["lastTransitionTime"]) == ("True", CONDITION["lastTransitionTime"])
 
 
 def test_an_operator_names_the_fields_that_an_old_crd_lacks(
     kubernetes: Kubernetes, operator: Operator, namespace: str
 ) -> None:
     try:
-        apply_crd(kubernetes, PREVIOUS, has_defaults=True)
-        kubernetes.kubectl("apply", "-n", namespace, "-f", EXAMPLE)
+        apply_crd(kubernetes, EARLIER)
+        kubernetes.kubectl("apply", "-n", namespace, "-f", "-", input=build_job())
         eventually(
             "RequestFailed",
             lambda: kubernetes.condition(namespace, "Reconciling", NAME)[1] == "RequestFailed",
@@ -107,13 +139,14 @@ def test_an_operator_names_the_fields_that_an_old_crd_lacks(
         )
         message = kubernetes.status(namespace, NAME)["message"]
         assert "field not declared in schema" in message
-        assert "CustomResourceDefinition rltrainingjobs.rlt.dev is older than the operator: it lacks spec." in message
+        lacks = f"CustomResourceDefinition rltrainingjobs.rlt.dev is older than the operator: it lacks spec.{ADDED}, "
+        assert f"{lacks}status.resolvedSpec." in message
         assert "kubectl apply --server-side" in message
         assert operator.fetch("/readyz") == ""
-        assert 'rlt_operator_crd_missing_fields{crd="rltrainingjobs.rlt.dev"} 0' not in operator.fetch("/metrics")
+        assert 'rlt_operator_crd_missing_fields{crd="rltrainingjobs.rlt.dev"} 2' in operator.fetch("/metrics")
         assert "is older than the operator" in operator.log.read_text()
     finally:
-        apply_crd(kubernetes, CURRENT, has_defaults=False)
+        apply_crd(kubernetes, CURRENT)
     ready = "ok\n"
     eventually("ready", lambda: operator.fetch("/readyz") == ready, describe=lambda: operator.log.read_text()[-3000:])
     eventually("a RayCluster", lambda: kubernetes.get(namespace, "raycluster", NAME))
@@ -122,15 +155,12 @@ def test_an_operator_names_the_fields_that_an_old_crd_lacks(
 
 @pytest.mark.parametrize("how", [["--server-side", "--force-conflicts"], []])
 def test_its_file_can_be_applied_again(kubernetes: Kubernetes, stored: str, how: list[str]) -> None:
-    kubernetes.kubectl("apply", *how, "-n", stored, "-f", EXAMPLE)
-    job = kubernetes.get(stored, "rltrainingjob", NAME)
-    assert job
-    assert job["spec"]["rewards"] == [{"name": "exact"}], "lists equal those in the file, without the previous defaults"
-    assert job["spec"]["rollout"]["topP"] == 1.0
+    kubernetes.kubectl("apply", *how, "-n", stored, "-f", "-", input=build_job(**{ADDED: 60}))
+    assert read_spec(kubernetes, stored) == {**EXAMPLE["spec"], ADDED: 60}
 
 
 @pytest.mark.parametrize("path", ["/spec/cluster/workers/0/replicas", "/spec/rewards/0/weight", "/spec/training/seed"])
 def test_an_immutable_field_stays_immutable(kubernetes: Kubernetes, stored: str, path: str) -> None:
-    patch = json.dumps([{"op": "replace", "path": path, "value": 3}])
+    patch = json.dumps([{"op": "add", "path": path, "value": 3}])
     with pytest.raises(ValueError, match="is immutable"):
         kubernetes.kubectl("patch", "rltrainingjob", NAME, "-n", stored, "--type=json", "-p", patch)
