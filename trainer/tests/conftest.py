@@ -81,7 +81,7 @@ def ray_address() -> Iterator[str]:
     head = {"num_cpus": 4, "resources": resources, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     yield cluster.address
-    cluster.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture
@@ -92,7 +92,9 @@ def ray_cluster(ray_address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     from rlt_trainer.driver.run import run
 
     monkeypatch.setenv("RAY_ADDRESS", ray_address)
-    monkeypatch.setitem(run.__kwdefaults__, "port", 0)  # other tests use the port of the metrics
+    defaults = run.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "port", 0)  # other tests use the port of the metrics
     yield
     ray.shutdown()  # after a test that failed
 

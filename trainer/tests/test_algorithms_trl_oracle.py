@@ -136,7 +136,7 @@ def test_the_expected_gradient_of_the_distillation_loss_is_that_of_gkds_reverse_
     probabilities = log_probs.detach().exp()
     close(-(probabilities * advantages).sum(), case["value"])
     losses = POLICY_LOSSES["vanilla"](LossInputs(log_probs, log_probs.detach(), advantages, every)).loss
-    (probabilities * losses).sum().backward()
+    (probabilities * losses).sum().backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     close(logits.grad, case["gradient"])
 

@@ -104,8 +104,15 @@ def test_policy_losses(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", ORACLE["bypassed"], ids=lambda case: case["mode"])
 def test_the_loss_of_bypass_mode_is_that_of_the_engines_log_probabilities(case: dict[str, Any]) -> None:
     log_probs = INPUTS["log_probs"].clone().requires_grad_()
-    clip = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.3, "clip_ratio_c": 3.0}
-    inputs = LossInputs(log_probs, INPUTS["rollout_log_probs"], INPUTS["advantages"], MASK, **clip)
+    inputs = LossInputs(
+        log_probs,
+        INPUTS["rollout_log_probs"],
+        INPUTS["advantages"],
+        MASK,
+        clip_ratio_low=0.2,
+        clip_ratio_high=0.3,
+        clip_ratio_c=3.0,
+    )
     per_token = POLICY_LOSSES["vanilla"](inputs).loss
     loss = aggregate(per_token, MASK, case["mode"], total_tokens=TOKENS, total_sequences=SEQUENCES)
     loss.backward()  # type: ignore[no-untyped-call]

@@ -32,6 +32,7 @@ from rlt_trainer.__main__ import main
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.export import export, split_shards
 from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
+from rlt_trainer.checkpoint.marker import fsync
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.saver import Saver
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
@@ -218,15 +219,16 @@ def one_rank(files: str, directory: Path, rank: int) -> None:
     """Export with a disk on rank 0 that is slow until rank 1 is done."""
     from rlt_trainer.checkpoint import export as module
 
-    done, deadline, flush = directory / "rank-1-is-done", time.monotonic() + 60, module.fsync
+    done = directory / "rank-1-is-done"
+    deadline = time.monotonic() + 60
 
     def slow(path: Path) -> None:
         while not done.exists():
             assert time.monotonic() < deadline, "rank 1 waits for rank 0"
             time.sleep(0.05)
-        flush(path)
+        fsync(path)
 
-    module.fsync = slow
+    pytest.MonkeyPatch().setattr(module, "fsync", slow)
     join(rank, 2)
     export(trained(files), build_byte_tokenizer(), directory / "export", torch.float32)
     if rank == 1:

@@ -19,7 +19,7 @@ from rlt_trainer.data.tables import read_files, read_hub
 
 TOKENIZER = build_byte_tokenizer()
 SPLITS: tuple[Split, ...] = ("train", "test")
-VERL_ROW = {
+VERL_ROW: dict[str, Any] = {
     "data_source": "openai/gsm8k",
     "prompt": [{"role": "user", "content": "How many?"}],
     "reward_model": {"style": "rule", "ground_truth": "7"},
@@ -39,7 +39,7 @@ def write_rows(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
 def test_verls_columns_are_the_default(tmp_path: Path, name: str) -> None:
     (example,) = read_files(Data(files=[write_rows(tmp_path, name, [VERL_ROW])]), "train")
-    assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k", VERL_ROW["extra_info"])  # type: ignore[arg-type]
+    assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k", VERL_ROW["extra_info"])
 
 
 def test_the_job_can_name_the_columns(tmp_path: Path) -> None:

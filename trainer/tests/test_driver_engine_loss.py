@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import in_process
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from rlt_api.spec.training_config import TrainingConfig
@@ -198,7 +198,9 @@ class EndingProcess(in_process.LocalProcess):
 def test_engines_that_end_before_their_first_weight_sync_are_started_again(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends = iter([RolloutWorker.ended, RolloutWorker.start, RolloutWorker.open_channel, RolloutWorker.sum_weights])
+    ends: Iterator[Callable[..., Any]] = iter(
+        [RolloutWorker.ended, RolloutWorker.start, RolloutWorker.open_channel, RolloutWorker.sum_weights]
+    )
 
     class EndingProcesses(in_process.LocalProcesses):
         def start(self, number: int) -> EngineProcess:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
@@ -81,7 +82,7 @@ class Update:
         """Return the output layer, and AdamW's averages of its gradient and of its square."""
         weight = self.actor.model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
         averages = self.actor.optimizers[0].state[weight]
-        return tuple(each.full_tensor().clone() for each in (weight, averages["exp_avg"], averages["exp_avg_sq"]))  # type: ignore[return-value]
+        return tuple(each.full_tensor().clone() for each in (weight, averages["exp_avg"], averages["exp_avg_sq"]))
 
 
 def loss(files: str, algorithm: Json, training: Json) -> float:
@@ -157,7 +158,7 @@ def clipped_norm(files: str, algorithm: Json, training: Json) -> float:
     update = Update(files, algorithm, training)
     update.step()
     state = update.actor.optimizers[0].state
-    return float(sum(each["exp_avg"].full_tensor().square().sum() for each in state.values()).sqrt()) / 0.1  # type: ignore[union-attr]
+    return float(sum(each["exp_avg"].full_tensor().square().sum() for each in state.values()).sqrt()) / 0.1
 
 
 def rate(files: str, algorithm: Json, training: Json) -> float:
@@ -233,7 +234,7 @@ def experience(algorithm: Json, controller: KlController | None = None) -> Train
     return build_experience(
         TrainingConfig.model_validate(blocks),
         batch,
-        data_parallel=DataParallel(OneWorker(), context_parallel_size=1),  # type: ignore[arg-type]
+        data_parallel=DataParallel(OneWorker(), context_parallel_size=1),
         kl_controller=controller,
         pad_token_id=0,
         stopwatch=Stopwatch(),
@@ -570,6 +571,6 @@ def test_batches_steps_and_warmup_follow_their_settings(
     try:
         train(make_config(workers=1, training=training | {"warmup": warmup}, rollout={"n": 4}, rewards=rewards))
     finally:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     assert updates == [2 * 4] * (2 * 3 * 3)  # steps, epochs, mini-batches
     assert supervised == [(3, 0.002)] * 5

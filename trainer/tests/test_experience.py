@@ -160,9 +160,12 @@ def test_bypass_mode_takes_the_engines_log_probabilities_without_a_forward_pass(
 ) -> None:
     methods: list[Any] = []
     each = OneWorker.each
-    monkeypatch.setattr(
-        OneWorker, "each", lambda self, method, *rest: methods.append(method) or each(self, method, *rest)
-    )
+
+    def record(self: OneWorker, method: Callable[..., Any], *rest: Any) -> Any:
+        methods.append(method)
+        return each(self, method, *rest)
+
+    monkeypatch.setattr(OneWorker, "each", record)
     responses = [Response((7, 8), (-1.5, -0.5)), Response((7,), (-2.5,))]
     algorithm = {"rolloutCorrection": {"bypassMode": True}, "klLossCoef": 0.1}
     result = build(make_config(rollout={"n": 2}, algorithm=algorithm), [1.0, 0.0], responses=responses)

@@ -132,7 +132,9 @@ def test_an_error_of_a_worker_is_reported_in_one_line(
 
     broken = tmp_path / "broken"
     build_byte_tokenizer().save_pretrained(broken)
-    build_seeded_config(make_config().model.from_seed).save_pretrained(broken)  # type: ignore[arg-type]
+    seeded = make_config().model.from_seed
+    assert seeded is not None
+    build_seeded_config(seeded).save_pretrained(broken)
     config, file = make_config(model={"fromSeed": None, "path": str(broken)}), tmp_path / "training.json"
     file.write_text(config.model_dump_json(by_alias=True))
     assert main(["run", "--config", str(file)]) == 1

@@ -37,7 +37,7 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, window: int | Non
     distance = position[:, None] - position
     visible = (sequence[:, None] == sequence) & (distance >= 0) & (distance < (window or len(position)))
     key, value = (part.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for part in (key, value))
-    scores = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5).masked_fill(~visible, -torch.inf)
+    scores: Tensor = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5).masked_fill(~visible, -torch.inf)
     return scores.softmax(-1) @ value
 
 
@@ -54,8 +54,10 @@ def test_packed_attention_and_its_gradient_follow_the_definition(
     direction = torch.randn(shapes[0], generator=generator).to(dtype)
 
     packing = Packing.of(LENGTHS, None, torch.device(device_type))
-    expected, result = plain_attention(*exact, window), kernel(*inputs, packing, None, window)
-    (expected * direction.double()).sum().backward()
+    query, key, value = exact
+    expected = plain_attention(query, key, value, window)
+    result = kernel(*inputs, packing, None, window)
+    (expected * direction.double()).sum().backward()  # type: ignore[no-untyped-call]
     (result * direction.to(device_type)).sum().backward()
     ours_and_theirs = [(result, expected), *((one.grad, two.grad) for one, two in zip(inputs, exact, strict=True))]
     for ours, theirs in ours_and_theirs:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeForCausalLM
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
@@ -43,7 +43,7 @@ def test_the_metrics_follow_from_the_counts() -> None:
 def files(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("mixture")
     torch.manual_seed(0)
-    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES))  # type: ignore[no-untyped-call]
+    model = Qwen3MoeForCausalLM(AutoConfig.for_model("qwen3_moe", **SIZES))  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlt_api.spec.training_config import ProgressReport
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_pod.report.metric_rules import Limit
 from rlt_trainer.driver.reporter import Reporter
@@ -65,10 +66,12 @@ def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_rec
     assert sink.steps == [(2, {"critic/rewards/mean": 0.75})]
 
 
-def test_the_checkpoint_of_another_run_is_not_the_latest_one_of_this_run(tmp_path: Path) -> None:
+def test_the_checkpoint_of_another_run_is_not_the_latest_one_of_this_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
-    published = []
-    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+    published: list[ProgressReport] = []
+    monkeypatch.setattr(server, "publish", lambda report, _: published.append(report))
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
     reporter.resumed(20, None)
     reporter.checkpoint(25)
@@ -76,10 +79,12 @@ def test_the_checkpoint_of_another_run_is_not_the_latest_one_of_this_run(tmp_pat
     assert [(report.step, report.latest_checkpoint_step) for report in published[1:]] == [(20, None), (20, 25)]
 
 
-def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(tmp_path: Path) -> None:
+def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
-    published = []
-    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+    published: list[ProgressReport] = []
+    monkeypatch.setattr(server, "publish", lambda report, _: published.append(report))
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
     reporter.checkpoint(10)
     reporter.checkpoint_failed("No space left on device")
@@ -125,10 +130,12 @@ def test_the_longest_step_is_that_of_the_whole_run(tmp_path: Path, capsys: pytes
     assert (report["longestStepSeconds"], report["secondsPerStep"]) == (9.5, 2.0)
 
 
-def test_a_broken_rule_is_published_and_a_resumed_run_needs_new_steps(tmp_path: Path) -> None:
+def test_a_broken_rule_is_published_and_a_resumed_run_needs_new_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server, limits = ProgressServer(0, run_directory=tmp_path), {"gradientSpikes": Limit(10.0, 2)}
-    published = []
-    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+    published: list[ProgressReport] = []
+    monkeypatch.setattr(server, "publish", lambda report, _: published.append(report))
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30, limits=limits)
     for step in range(1, 26):
         reporter.step(step, {**METRICS, "actor/grad_norm": 1.0 if step <= 20 else math.inf}, [])

@@ -182,7 +182,7 @@ def test_a_pattern_that_backtracks_times_out(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_timeout_of_a_function_is_a_failure() -> None:
     hanging, skipped = Failure("timed_out", ""), Failure("timed_out", "", was_called=False)
-    outcomes = {"fetch": [1.0, hanging, 1.0], "math": [hanging, 0.5, skipped]}
+    outcomes: dict[str, list[Outcome]] = {"fetch": [1.0, hanging, 1.0], "math": [hanging, 0.5, skipped]}
     scores = combine(outcomes, {"fetch": 1.0, "math": 1.0}, rules={"math"})
     assert scores.total.nan_to_num(-1).tolist() == [1.0, -1.0, -1.0]
     assert scores.reasons == {"fetch/timed_out": 1, "math/timed_out": 2}

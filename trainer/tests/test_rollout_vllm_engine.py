@@ -211,4 +211,4 @@ def assert_log_probs_of_the_policy(pair: Pair, prompts: list[list[int]], respons
 def policy_log_probs(pair: Pair, sequences: Sequences) -> list[torch.Tensor]:
     """Return the policy's log-probabilities of each response."""
     log_probs, _ = pair.rank.log_probs(sequences)
-    return list(torch.from_numpy(log_probs).split(sequences.response_lengths()))
+    return list(torch.split(torch.from_numpy(log_probs), sequences.response_lengths()))

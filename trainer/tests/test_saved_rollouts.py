@@ -10,7 +10,7 @@ from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.rollouts import PendingGroup, Rollout
 from rlt_trainer.driver.saved_rollouts import pack, unpack
 from rlt_trainer.driver.schedule import Group
-from rlt_trainer.rewards.outcome import Failure
+from rlt_trainer.rewards.outcome import Failure, Outcome
 from rlt_trainer.rollout.engine import EngineError
 
 PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in range(4)]
@@ -18,7 +18,7 @@ RESPONSES = [
     Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length"),
     Response((8,), (-math.pi,), prompt=(1, 2), earlier=(Response((9, 9), (-1.0, -2.0), prompt=(3,)),)),
 ]
-OUTCOMES = [
+OUTCOMES: list[dict[str, Outcome]] = [
     {"exact": 1 / 3, "judge": Failure("unavailable", "status 503"), "environment": 0.5},
     {"exact": Failure("timed_out", "skipped", was_called=False), "judge": 0.25},
 ]

@@ -89,7 +89,7 @@ def records(file: Path) -> Iterator[bytes]:
 
 def offline_runs(config: TrainingConfig) -> list[tuple[str, list[dict[str, str]]]]:
     """The run id and the steps of each offline file of wandb."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     runs = []
     for file in sorted(Path(config.run_directory).glob("wandb/offline-run-*/*.wandb")):
