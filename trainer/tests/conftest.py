@@ -26,7 +26,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if mark := item.get_closest_marker("gpu"):
         import torch
 
-        required, available = mark.kwargs.get("devices", 1), torch.cuda.device_count()
+        required = mark.kwargs.get("devices", 1)
+        available = torch.cuda.device_count()
         if available < required:
             pytest.skip(f"requires {required} CUDA devices, found {available}")
 
@@ -43,7 +44,8 @@ def mesh(device: str, tmp_path: Path) -> Iterator[DeviceMesh]:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    backend, store = "nccl" if device == "cuda" else "gloo", f"file://{tmp_path}/store"
+    backend = "nccl" if device == "cuda" else "gloo"
+    store = f"file://{tmp_path}/store"
     dist.init_process_group(backend, init_method=store, rank=0, world_size=1)
     yield init_device_mesh(device, (1,))
     dist.destroy_process_group()

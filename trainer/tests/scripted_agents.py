@@ -61,7 +61,8 @@ async def chat(prompt: Prompt) -> None:
         stream = await client.chat.completions.create(
             model="policy", messages=messages, stream=True, stream_options={"include_usage": True}
         )
-        text, usage = "", None
+        text = ""
+        usage = None
         async for chunk in stream:
             text += chunk.choices[0].delta.content or "" if chunk.choices else ""
             usage = chunk.usage or usage
@@ -80,7 +81,8 @@ def summarize(prompt: Prompt) -> float:
 
 def write_letters(prompt: Prompt) -> float:
     """One request, or two with other histories. The reward is the share of lower-case letters."""
-    client, texts = OpenAI(), [prompt.text, "again"][: 1 + int(prompt.ground_truth) % 2]
+    client = OpenAI()
+    texts = [prompt.text, "again"][: 1 + int(prompt.ground_truth) % 2]
     answers = [
         client.chat.completions.create(model="policy", messages=[{"role": "user", "content": text}], max_tokens=2)
         for text in texts

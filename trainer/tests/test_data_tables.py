@@ -71,7 +71,8 @@ def test_rows_that_match_all_filters_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_rows_are_reported(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
-    files, filters = [write_rows(tmp_path, "rows.jsonl", rows)], [{"column": "level", "values": ["2"]}]
+    files = [write_rows(tmp_path, "rows.jsonl", rows)]
+    filters = [{"column": "level", "values": ["2"]}]
     data = Data.model_validate({"files": files, "filters": filters if "filters" in message else []})
     with pytest.raises(ValueError, match=message):
         read_files(data, "train")

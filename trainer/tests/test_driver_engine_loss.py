@@ -75,7 +75,8 @@ def test_a_run_whose_engines_are_killed_has_all_steps(
         assert len(list(folder.iterdir())) == deaths
         return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
 
-    killed, whole = train("killed", deaths), train("whole", 0)
+    killed = train("killed", deaths)
+    whole = train("whole", 0)
     assert [step["training/global_step"] for step in killed] == list(range(1, STEPS + 1))
     for ours, theirs in zip(killed, whole, strict=True):  # the same responses, from the same weights
         for name in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm"):

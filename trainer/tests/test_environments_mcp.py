@@ -142,10 +142,12 @@ def test_a_server_that_dies_fails_its_conversation_and_not_the_others() -> None:
 
 def test_batches_share_a_connection_that_is_opened_again_after_the_server_died(tmp_path: Path) -> None:
     """The program writes a line at each start."""
-    log, data = tmp_path / "starts", Data(preset="digits", max_response_length=2000)
+    log = tmp_path / "starts"
+    data = Data(preset="digits", max_response_length=2000)
     script = f'echo start >> {log}; exec "$@"'
     given = multi_turn({"mcp": {"command": ["sh", "-c", script, "sh", sys.executable, SERVER, "stdio"]}}, maxTurns=2)
-    multiply, leave = write_call("multiply", a=6, b=7), write_call("leave")
+    multiply = write_call("multiply", a=6, b=7)
+    leave = write_call("leave")
     (prompt,) = tokenize([Example("q", "", "", "test")], TOKENIZER, tools=[{"function": {"name": "t"}}])
 
     async def run_batches() -> list[str | None]:

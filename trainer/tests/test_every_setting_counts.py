@@ -74,7 +74,8 @@ class Update:
         self.log_probs = self.actor.log_probs(SEQUENCES)[0]
 
     def step(self, advantages: torch.Tensor = ADVANTAGES) -> UpdateResult:
-        old, reference = self.log_probs - RATIOS.log(), self.log_probs - DIVERGENCE
+        old = self.log_probs - RATIOS.log()
+        reference = self.log_probs - DIVERGENCE
         experience = Experience(SEQUENCES, old, advantages, ref_log_probs=reference, teacher_log_probs=reference)
         return self.actor.update(MiniBatch(experience, total_tokens=4, total_sequences=2))
 
@@ -308,9 +309,11 @@ class Row:
         return blocks["algorithm"], blocks["training"]
 
 
-A, T = "algorithm", "training"
+A = "algorithm"
+T = "training"
 LR = f"{T}.lrSchedule"
-CORRECTION, REWARD_KL = f"{A}.rolloutCorrection", f"{A}.klInReward"
+CORRECTION = f"{A}.rolloutCorrection"
+REWARD_KL = f"{A}.klInReward"
 DISTILLATION = f"{A}.distillation"
 TEACHER = {f"{DISTILLATION}.modelPath": "/teacher"}
 LINEAR = {f"{LR}.type": "linear"}
@@ -323,7 +326,8 @@ def soft(ratio: float, tau: float) -> float:
 
 
 def sapo_loss(positive: float, negative: float) -> float:
-    gains, losses = soft(2.0, positive) + soft(0.5, positive), soft(0.6, negative) + soft(4.0, negative)
+    gains = soft(2.0, positive) + soft(0.5, positive)
+    losses = soft(0.6, negative) + soft(4.0, negative)
     return (losses - gains) / 4
 
 
@@ -471,8 +475,10 @@ FASTER = [{"ppoMicroBatchSizePerDevice": 1}, {"useDynamicBsz": True, "ppoMaxToke
 @pytest.mark.parametrize("training", [*FASTER, {"fsdp": {"paramOffload": True, "optimizerOffload": True}}], ids=str)
 def test_memory_settings_change_no_number(training: Json, tiny_model: str) -> None:
     algorithm = {"klLossCoef": 0.1, "entropyCoeff": 0.1, "clipRatioC": 3.0}
-    plain, other = Update(tiny_model, algorithm), Update(tiny_model, algorithm, training)
-    first, second = plain.step(), other.step()
+    plain = Update(tiny_model, algorithm)
+    other = Update(tiny_model, algorithm, training)
+    first = plain.step()
+    second = other.step()
     assert second.shares == pytest.approx(first.shares, rel=1e-4)
     assert second.grad_norm == pytest.approx(first.grad_norm, rel=1e-4)
 
@@ -552,7 +558,8 @@ def test_batches_steps_and_warmup_follow_their_settings(
 
     updates: list[int] = []
     supervised: list[tuple[int, float]] = []
-    update, supervised_step = Actor.update, Actor.supervised_step
+    update = Actor.update
+    supervised_step = Actor.supervised_step
 
     def count_update(actor: Actor, batch: MiniBatch) -> UpdateResult:
         updates.append(len(batch.experience))

@@ -26,7 +26,9 @@ from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.errors import Terminated
 from rlt_trainer.workers.train_worker import TrainWorker
 
-STEPS, SIZE, INTERRUPTED_STEP = 7, 8, 4
+STEPS = 7
+SIZE = 8
+INTERRUPTED_STEP = 4
 
 
 def train_until_signal(config: TrainingConfig, number: int) -> None:

@@ -91,15 +91,14 @@ def test_packed_and_padded_log_probs_are_equal(mesh: DeviceMesh, device: str, ti
 
 def test_offload_does_not_change_the_updates(mesh: DeviceMesh, device: str, tiny_model: str) -> None:
     """Offload does not change values. The order of a GPU's sums may."""
-    resident, offloaded = (
-        make_actor(mesh, tiny_model),
-        make_actor(mesh, tiny_model, fsdp=Fsdp(param_offload=True, optimizer_offload=True)),
-    )
+    resident = make_actor(mesh, tiny_model)
+    offloaded = make_actor(mesh, tiny_model, fsdp=Fsdp(param_offload=True, optimizer_offload=True))
     old = resident.log_probs(SEQUENCES)[0]
     advantages = torch.tensor([[1.0], [-1.0], [0.5]]).expand(old.shape)
     batch = MiniBatch(Experience(SEQUENCES, old, advantages, ref_log_probs=old), 6, 3)
     for _ in range(5):
-        one, other = resident.update(batch), offloaded.update(batch)
+        one = resident.update(batch)
+        other = offloaded.update(batch)
         same = pytest.approx(one.shares | {"norm": one.grad_norm}, rel=1e-3 if device == "cuda" else 0, abs=1e-6)
         assert other.shares | {"norm": other.grad_norm} == same
     assert {device_of(each) for each in offloaded.model.parameters()} == {"cpu"}

@@ -92,7 +92,8 @@ def test_a_float32_head_does_not_round_the_logits_of_bfloat16() -> None:
 
 
 def test_the_gradient_of_the_weights_is_added_up_in_place() -> None:
-    hidden, weight = torch.randn(6, 128, requires_grad=True), torch.randn(1000, 128, requires_grad=True)
+    hidden = torch.randn(6, 128, requires_grad=True)
+    weight = torch.randn(1000, 128, requires_grad=True)
     counted = PeakBytes()
     with counted:
         token_log_probs(hidden, weight, None, torch.zeros(6, dtype=torch.int64), LogitScale())[0].sum().backward()  # type: ignore[no-untyped-call]

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from ranks import run_ranks
 
-VOCABULARY, SHORT, LONG = 150_000, 32, 512
+VOCABULARY = 150_000
+SHORT = 32
+LONG = 512
 
 
 @pytest.mark.slow
@@ -66,6 +68,7 @@ def measure(folder: Path) -> tuple[int, int]:
         return counted.peak
 
     step(SHORT)  # creates the optimizer state
-    short, in_chunks = step(SHORT), step(LONG)
+    short = step(SHORT)
+    in_chunks = step(LONG)
     log_probs.CHUNK_ELEMENTS = LONG * VOCABULARY
     return in_chunks - short, step(LONG) - short

@@ -54,7 +54,8 @@ def count_collectives(files: str, rows: int) -> Counter[str]:
 
 
 def test_replicas_reduce_gradients_once_per_step(tiny_model: str, process_group: None) -> None:
-    one, four = count_collectives(tiny_model, 4), count_collectives(tiny_model, 1)
+    one = count_collectives(tiny_model, 4)
+    four = count_collectives(tiny_model, 1)
     assert four["c10d::allreduce_"] == one["c10d::allreduce_"] == 3  # two layers and the root
 
 

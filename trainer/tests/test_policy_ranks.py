@@ -144,7 +144,8 @@ def run_sharded(
     )
     parts = data_parallel_size(block, ranks)
     whole = make_experience()
-    rows, part = len(whole) // parts, rank * parts // ranks
+    rows = len(whole) // parts
+    part = rank * parts // ranks
     batch = MiniBatch(
         whole.rows(slice(part * rows, (part + 1) * rows)),
         total_tokens=int(whole.sequences.response_mask.sum()),
@@ -158,7 +159,8 @@ def run_sharded(
         "training": block,
         "max_response_length": 6,
     }
-    actor, critic = Actor(files, **common, temperature=0.9), Critic(files, **common)
+    actor = Actor(files, **common, temperature=0.9)
+    critic = Critic(files, **common)
     results = [(actor.update(batch), critic.update(batch)) for _ in range(STEPS)]
     names = [*results[0][0].shares, *results[0][1].shares]
     losses = torch.tensor([[(one.shares | two.shares)[name] for name in names] for one, two in results])
@@ -195,15 +197,15 @@ def run_plain(files: str) -> Steps:
     from rlt_trainer.policy.model import load_model
     from rlt_trainer.policy.policy_objective import PolicyObjective
 
-    block, batch = Training(total_steps=STEPS), make_experience()
-    objective, model = PolicyObjective(make_algorithm(), max_response_length=6), load_model(files, torch.float32)
+    block = Training(total_steps=STEPS)
+    batch = make_experience()
+    objective = PolicyObjective(make_algorithm(), max_response_length=6)
+    model = load_model(files, torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=block.weight_decay)
     sequences = batch.sequences
     mask = torch.cat([sequences.prompt_mask, sequences.response_attention], -1)
-    tokens, positions = (
-        torch.cat([sequences.prompts, sequences.responses], -1),
-        (mask.long().cumsum(-1) - 1).clamp(min=0),
-    )
+    tokens = torch.cat([sequences.prompts, sequences.responses], -1)
+    positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
     width = sequences.responses.shape[1]
     steps: Steps = {"actor/pg_loss": [], "actor/kl_loss": [], "actor/entropy_loss": [], "grad_norm": []}
     for _ in range(STEPS):

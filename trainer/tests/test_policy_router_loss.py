@@ -20,7 +20,8 @@ from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.families import validate_router_loss
 
-PROMPTS, RESPONSES = [[1, 2, 3], [4, 5], [6, 7]], [[8, 9], [10, 11, 12], [13]]
+PROMPTS = [[1, 2, 3], [4, 5], [6, 7]]
+RESPONSES = [[8, 9], [10, 11, 12], [13]]
 SIZES: dict[str, int] = {
     "vocab_size": 20,
     "hidden_size": 16,

@@ -120,7 +120,8 @@ def one_rank(folder: str, parts: int, rank: int, ranks: int) -> dict[str, float]
         model = load_sharded_model("actor", folder, options, response_log_probs)
     read = opened[0].bytes_read
     held = sum(each.to_local().numel() for each in model.parameters() if isinstance(each, DTensor))
-    expected, gathered = load_model(folder, torch.float32), dict(gather_weights(model))
+    expected = load_model(folder, torch.float32)
+    gathered = dict(gather_weights(model))
     named = dict(expected.named_parameters())
     same = gathered.keys() == named.keys() and all(torch.equal(gathered[name], named[name]) for name in named)
     buffers = dict(expected.named_buffers())

@@ -38,7 +38,8 @@ class Collected:
 
 
 def test_validation_and_steps_reach_files_console_and_sinks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    server, sink = ProgressServer(0, run_directory=tmp_path), Collected()
+    server = ProgressServer(0, run_directory=tmp_path)
+    sink = Collected()
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=3, sinks=Sinks([sink]))
     reporter.validation({"val-core/gsm8k/reward/mean@1": 0.25})
     reporter.step(1, METRICS, [{"reward": 0.5}] * 300)
@@ -55,7 +56,9 @@ def test_validation_and_steps_reach_files_console_and_sinks(tmp_path: Path, caps
 
 
 def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_record(tmp_path: Path) -> None:
-    run, server, sink = RunDirectory(tmp_path), ProgressServer(0, run_directory=tmp_path), Collected()
+    run = RunDirectory(tmp_path)
+    server = ProgressServer(0, run_directory=tmp_path)
+    sink = Collected()
     run.append_metrics(1, METRICS)
     reporter = Reporter(server, run, total_steps=3, sinks=Sinks([sink]))
     reporter.resumed(1, {"critic/rewards/mean": 0.25})
@@ -96,7 +99,9 @@ def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(
 
 def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDirectory(tmp_path)
-    driver, rank, engine = Stopwatch(step=1), Stopwatch(0, step=1), Stopwatch(1, engine=0, step=1)
+    driver = Stopwatch(step=1)
+    rank = Stopwatch(0, step=1)
+    engine = Stopwatch(1, engine=0, step=1)
     with driver.measure("step"), rank.measure("gen"):
         pass
     with engine.measure("gen"):
@@ -133,7 +138,8 @@ def test_the_longest_step_is_that_of_the_whole_run(tmp_path: Path, capsys: pytes
 def test_a_broken_rule_is_published_and_a_resumed_run_needs_new_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, limits = ProgressServer(0, run_directory=tmp_path), {"gradientSpikes": Limit(10.0, 2)}
+    server = ProgressServer(0, run_directory=tmp_path)
+    limits = {"gradientSpikes": Limit(10.0, 2)}
     published: list[ProgressReport] = []
     monkeypatch.setattr(server, "publish", lambda report, _: published.append(report))
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30, limits=limits)

@@ -18,7 +18,8 @@ from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.weight_channel import GroupAddress, receive_weights, send_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
-CPU, HOST = torch.device("cpu"), "127.0.0.1"
+CPU = torch.device("cpu")
+HOST = "127.0.0.1"
 
 
 def weights() -> dict[str, Tensor]:

@@ -15,7 +15,9 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 
-START, END, IMAGE = 262, 263, 264
+START = 262
+END = 263
+IMAGE = 264
 """Tokens of vision_model.py."""
 PROMPTS = [
     [START, *[IMAGE] * 4, END, 63],

@@ -90,7 +90,8 @@ def test_responses_depend_on_the_seed_and_have_the_log_probs_of_the_policy(pair:
 @pytest.mark.slow
 def test_greedy_responses_are_the_most_probable(pair: Pair) -> None:
     pair.sync()
-    prompts, sampling = [list(prompt.token_ids) for prompt in PROBES], pair.engines.sampling
+    prompts = [list(prompt.token_ids) for prompt in PROBES]
+    sampling = pair.engines.sampling
     responses = pair.generate(prompts, [0] * 4, sampling.greedy())
     assert responses == pair.generate(prompts, [1] * 4, sampling.greedy())
     sampled = pair.generate(prompts, [5] * 4, replace(sampling, top_k=1))

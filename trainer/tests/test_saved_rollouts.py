@@ -33,7 +33,8 @@ def decode(token_ids: Sequence[int]) -> str:
 
 
 def build_group(number: int, *, is_complete: bool = True) -> Group:
-    prompt, pending = PROMPTS[number % 4], PendingGroup()
+    prompt = PROMPTS[number % 4]
+    pending = PendingGroup()
     if is_complete:
         pending.scored.set_result(
             [
@@ -45,7 +46,8 @@ def build_group(number: int, *, is_complete: bool = True) -> Group:
 
 
 def test_groups_are_restored_unchanged() -> None:
-    ready, others = [build_group(7), build_group(9)], [build_group(10, is_complete=False), build_group(12)]
+    ready = [build_group(7), build_group(9)]
+    others = [build_group(10, is_complete=False), build_group(12)]
     lost = build_group(11, is_complete=False)
     lost.pending.fail(EngineError("the prompt is too long"))
     restored = unpack(pack(ready, [*others, lost]), prompts=by_index, decode=decode)
@@ -57,7 +59,8 @@ def test_groups_are_restored_unchanged() -> None:
                 other.prompt,
                 other.seeds,
             )
-            results, expected = other.results(), one.results()
+            results = other.results()
+            expected = one.results()
             assert (results is None) == (expected is None)
             for rollout, original in zip(results or [], expected or [], strict=True):
                 assert (rollout.prompt, rollout.response, rollout.text) == (

@@ -161,17 +161,16 @@ def test_deepseek_v3_activates_37_billion_weights() -> None:
 
 
 def test_an_expert_counts_for_the_tokens_routed_to_it() -> None:
-    dense, mixture = (
-        find_shape(small("qwen3")),
-        find_shape(small("qwen3_moe", moe_intermediate_size=40, num_experts=8, num_experts_per_tok=2)),
-    )
+    dense = find_shape(small("qwen3"))
+    mixture = find_shape(small("qwen3_moe", moe_intermediate_size=40, num_experts=8, num_experts_per_tok=2))
     assert dense
     assert mixture
     assert mixture.weights - dense.weights == 3 * 48 * 8  # two experts of half the width, and the router
 
 
 def test_a_window_limits_the_pairs() -> None:
-    whole, windowed = find_shape(small("mistral", sliding_window=None)), find_shape(small("mistral", sliding_window=4))
+    whole = find_shape(small("mistral", sliding_window=None))
+    windowed = find_shape(small("mistral", sliding_window=4))
     assert whole
     assert windowed
     assert count_forward_flops(whole, [4]) == count_forward_flops(windowed, [4])

@@ -32,7 +32,9 @@ MakeConfig = Callable[..., TrainingConfig]
 COLORS = {"red": "r", "lime": "g", "blue": "b", "white": "w"}
 LAST = 5
 """Number of steps in the mean."""
-START, END, IMAGE = 262, 263, 264
+START = 262
+END = 263
+IMAGE = 264
 """Tokens of vision_model.py."""
 PROMPTS = [
     [START, *[IMAGE] * 4, END, 63],
@@ -78,7 +80,8 @@ def test_log_probabilities_are_those_of_transformers(vision_model: str, mesh: De
     plain = AutoModelForImageTextToText.from_pretrained(vision_model).eval()  # type: ignore[no-untyped-call]
     processor = ImageProcessor(vision_model, plain.config)
     for row, (prompt, response, images) in enumerate(zip(PROMPTS, RESPONSES, IMAGES, strict=True)):
-        tokens, inputs = torch.tensor([[*prompt, *response]]), processor.process(images)
+        tokens = torch.tensor([[*prompt, *response]])
+        inputs = processor.process(images)
         given = {"pixel_values": inputs.pixels, "image_grid_thw": inputs.grids} if images else {}
         with torch.no_grad():
             logits = plain(input_ids=tokens, mm_token_type_ids=(tokens == IMAGE).int(), **given).logits[0]
@@ -108,7 +111,8 @@ def build_mini_batch(rows: slice) -> MiniBatch:
 
 def test_a_step_on_packed_sequences_is_the_same(vision_model: str, one_rank: None) -> None:
     """Also with both rows in one micro-batch, and the probes of a weight sync, which have no images."""
-    mesh, results = init_device_mesh("cpu", (1,)), []
+    mesh = init_device_mesh("cpu", (1,))
+    results = []
     for packed, tokens in ((False, None), (True, None), (True, 100)):
         actor = build_actor(vision_model, mesh, tokens=tokens, useRemovePadding=packed)
         probes = actor.probe_log_probs(pad_probe([[50, 51, 52], [60, 61]]))

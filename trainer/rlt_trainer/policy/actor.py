@@ -60,7 +60,8 @@ class Actor:
         max_response_length: the divisor of seq-mean-token-sum-norm, in tokens.
         processor: for prompts with images (data.imageKey).
         """
-        fsdp, reference = training.fsdp or Fsdp(), training.reference or Reference()
+        fsdp = training.fsdp or Fsdp()
+        reference = training.reference or Reference()
         self._training = training
         self._processor = processor
         self._temperature = temperature
@@ -125,7 +126,8 @@ class Actor:
 
     def set_step(self, step: int) -> None:
         """Set the learning rate of training step `step` (from 1), which depends only on the step and the config."""
-        schedule, total = self._training.lr_schedule, self._training.total_steps
+        schedule = self._training.lr_schedule
+        total = self._training.total_steps
         if schedule is None:
             self._trained.scale_learning_rate(1.0)
         else:

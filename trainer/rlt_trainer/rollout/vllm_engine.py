@@ -310,7 +310,8 @@ def _read_response(output: RequestOutput) -> Response:
     from vllm.logprobs import FlatLogprobs
 
     completion = output.outputs[0]
-    tokens, sampled = completion.token_ids, completion.logprobs
+    tokens = completion.token_ids
+    sampled = completion.logprobs
     assert isinstance(sampled, FlatLogprobs)
     assert len(sampled.logprobs) == len(tokens)
     return Response(tokens, sampled.logprobs, finish_reason=FINISHED[completion.finish_reason])

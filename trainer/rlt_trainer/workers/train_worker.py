@@ -349,7 +349,8 @@ class TrainWorker:
         self._scratch.cleanup()
 
     def _parts(self) -> Parts:
-        actor, critic = self._actor, self._critic
+        actor = self._actor
+        critic = self._critic
         parts: dict[str, Stateful] = {
             "model": ModelState(actor.model),
             "optimizer": OptimizerState(actor.model, actor.optimizers),
