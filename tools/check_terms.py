@@ -26,7 +26,7 @@ def main() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {phrase}: write {replacement}"
         for path in paths
-        if path.suffix in SUFFIXES and path != EXCLUDED
+        if path.suffix in SUFFIXES and path not in EXCLUDED
         for line, phrase, replacement in find_terms(path.read_text(), terms)
     ]
     print("".join(f"{line}\n" for line in found), end="")

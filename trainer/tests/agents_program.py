@@ -14,20 +14,18 @@ set_default_openai_api("chat_completions")
 set_tracing_disabled(True)
 
 
-@function_tool
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
 
 
-@function_tool
 def multiply(a: int, b: int) -> int:
     """Multiply two numbers."""
     return a * b
 
 
 async def main(question: str) -> None:
-    agent = Agent(name="Calculator", instructions="Use the tools.", tools=[add, multiply])
+    agent = Agent(name="Calculator", instructions="Use the tools.", tools=[function_tool(add), function_tool(multiply)])
     print((await Runner.run(agent, question)).final_output)
     streamed = Runner.run_streamed(agent, "Say goodbye.")
     async for _ in streamed.stream_events():

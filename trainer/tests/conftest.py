@@ -26,7 +26,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if mark := item.get_closest_marker("gpu"):
         import torch
 
-        required, available = mark.kwargs.get("devices", 1), torch.cuda.device_count()
+        required = mark.kwargs.get("devices", 1)
+        available = torch.cuda.device_count()
         if available < required:
             pytest.skip(f"requires {required} CUDA devices, found {available}")
 
@@ -43,7 +44,8 @@ def mesh(device: str, tmp_path: Path) -> Iterator[DeviceMesh]:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
-    backend, store = "nccl" if device == "cuda" else "gloo", f"file://{tmp_path}/store"
+    backend = "nccl" if device == "cuda" else "gloo"
+    store = f"file://{tmp_path}/store"
     dist.init_process_group(backend, init_method=store, rank=0, world_size=1)
     yield init_device_mesh(device, (1,))
     dist.destroy_process_group()
@@ -81,7 +83,7 @@ def ray_address() -> Iterator[str]:
     head = {"num_cpus": 4, "resources": resources, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     yield cluster.address
-    cluster.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture
@@ -92,7 +94,9 @@ def ray_cluster(ray_address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     from rlt_trainer.driver.run import run
 
     monkeypatch.setenv("RAY_ADDRESS", ray_address)
-    monkeypatch.setitem(run.__kwdefaults__, "port", 0)  # other tests use the port of the metrics
+    defaults = run.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "port", 0)  # other tests use the port of the metrics
     yield
     ray.shutdown()  # after a test that failed
 

@@ -44,7 +44,8 @@ R = TypeVar("R")
 def train(config: TrainingConfig) -> list[dict[str, Any]]:
     """Run the whole training. Return the metrics of each step."""
     workers = cast(WorkerGroup[TrainWorker], OneWorker(config))
-    run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
+    run = RunDirectory(config.run_directory)
+    server = ProgressServer(0, run_directory=config.run_directory)
     tokenizer = load_tokenizer(config.model)
     critic = load_critic_config(config, tokenizer)
     folder = Path(config.run_directory)
@@ -83,7 +84,8 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
 def train_on_pairs(config: TrainingConfig) -> list[dict[str, Any]]:
     """The same for algorithm.dpo. Return the metrics of each step."""
     tokenizer = load_tokenizer(config.model)
-    run, server = RunDirectory(config.run_directory), ProgressServer(0, run_directory=config.run_directory)
+    run = RunDirectory(config.run_directory)
+    server = ProgressServer(0, run_directory=config.run_directory)
     try:
         with Termination() as termination:
             PreferenceTrainer(

@@ -86,9 +86,11 @@ def _send_result(sender: Connection, meeting: str, program: Callable[..., R], ar
     global _meeting
     _meeting = meeting
     try:
-        result, error = program(*arguments), None
+        result = program(*arguments)
+        error = None
     except BaseException:
-        result, error = None, traceback.format_exc()
+        result = None
+        error = traceback.format_exc()
     sender.send((result, error))
     for child in multiprocessing.active_children():  # such as vLLM's engine after an error: the exit would wait for it
         child.kill()

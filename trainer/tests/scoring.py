@@ -16,5 +16,5 @@ def score_batch(
     """Score a batch. `elsewhere`: for each response, the outcomes of reward models and of an environment."""
     batch = scorer.open_batch()
     scoring = [batch.start(text, prompt) for text, prompt in zip(texts, prompts, strict=True)]
-    others = elsewhere or [{} for _ in texts]
+    others: Sequence[dict[str, Outcome]] = elsewhere or [{} for _ in texts]
     return scorer.combine([{**each.result(), **other} for each, other in zip(scoring, others, strict=True)])

@@ -9,6 +9,8 @@ import time
 from typing import Any
 
 from openai import APIStatusError, AsyncOpenAI, OpenAI
+from openai.types.chat import ChatCompletion, ChatCompletionMessageParam, ChatCompletionUserMessageParam
+from openai.types.chat.chat_completion import Choice
 
 from rlt_trainer.data.prompt import Prompt
 
@@ -27,11 +29,12 @@ def play(prompt: Prompt) -> Any:
     return globals()[prompt.extra_info["agent"]](prompt)
 
 
-def ask(messages: list[Any], **options: Any) -> Any:
-    return OpenAI().chat.completions.create(model="policy", messages=messages, **options).choices[0]
+def ask(messages: list[Any], **options: Any) -> Choice:
+    completion: ChatCompletion = OpenAI().chat.completions.create(model="policy", messages=messages, **options)
+    return completion.choices[0]
 
 
-def user(text: str) -> dict[str, str]:
+def user(text: str) -> ChatCompletionUserMessageParam:
     return {"role": "user", "content": text}
 
 
@@ -43,7 +46,8 @@ def use_tools(prompt: Prompt) -> float:
         messages.append(choice.message)
         if choice.finish_reason != "tool_calls":
             return float(choice.message.content == prompt.ground_truth)
-        for call in choice.message.tool_calls:
+        for call in choice.message.tool_calls or ():
+            assert call.type == "function"
             expression = json.loads(call.function.arguments)["expression"]
             a, b = expression.split("+")
             messages.append({"role": "tool", "tool_call_id": call.id, "content": str(int(a) + int(b))})
@@ -51,12 +55,14 @@ def use_tools(prompt: Prompt) -> float:
 
 async def chat(prompt: Prompt) -> None:
     """Three turns with the asynchronous client, as a stream. No reward."""
-    client, messages = AsyncOpenAI(), [user(prompt.text)]
+    client = AsyncOpenAI()
+    messages: list[ChatCompletionMessageParam] = [user(prompt.text)]
     for _ in range(3):
         stream = await client.chat.completions.create(
             model="policy", messages=messages, stream=True, stream_options={"include_usage": True}
         )
-        text, usage = "", None
+        text = ""
+        usage = None
         async for chunk in stream:
             text += chunk.choices[0].delta.content or "" if chunk.choices else ""
             usage = chunk.usage or usage
@@ -75,7 +81,8 @@ def summarize(prompt: Prompt) -> float:
 
 def write_letters(prompt: Prompt) -> float:
     """One request, or two with other histories. The reward is the share of lower-case letters."""
-    client, texts = OpenAI(), [prompt.text, "again"][: 1 + int(prompt.ground_truth) % 2]
+    client = OpenAI()
+    texts = [prompt.text, "again"][: 1 + int(prompt.ground_truth) % 2]
     answers = [
         client.chat.completions.create(model="policy", messages=[{"role": "user", "content": text}], max_tokens=2)
         for text in texts
@@ -94,12 +101,15 @@ def retry(prompt: Prompt) -> float:
 
 def read_log_probs(prompt: Prompt) -> float:
     """The sum of the log-probabilities."""
-    return sum(token.logprob for token in ask([user(prompt.text)], logprobs=True).logprobs.content)
+    choice = ask([user(prompt.text)], logprobs=True)
+    assert choice.logprobs is not None
+    assert choice.logprobs.content is not None
+    return sum(token.logprob for token in choice.logprobs.content)
 
 
 def never_end(prompt: Prompt) -> float:
     """Requests without end."""
-    messages = [user(prompt.text)]
+    messages: list[Any] = [user(prompt.text)]
     while True:
         messages += [ask(messages).message, user("again")]
 

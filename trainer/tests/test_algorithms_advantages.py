@@ -55,7 +55,8 @@ def test_every_token_of_a_response_has_the_same_advantage_and_padding_has_0(
 
 
 def test_gae_with_lambda_0_is_the_whitened_one_step_error() -> None:
-    rewards, values = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.25, 0.5]])
+    rewards = torch.tensor([[0.0, 1.0]])
+    values = torch.tensor([[0.25, 0.5]])
     inputs = AdvantageInputs(rewards, torch.ones(1, 2).bool(), torch.zeros(1).long(), values, lam=0.0)
     result = ESTIMATORS["gae"](inputs)
     assert_close(result.returns, torch.tensor([[0.5, 1.0]]))  # errors 0.25 and 0.5, plus the values

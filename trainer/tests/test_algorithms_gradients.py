@@ -24,7 +24,9 @@ def normal(scale: float = 1.0) -> Tensor:
 
 MASK = normal() > -1
 LOG_PROBS = -normal().abs()
-OLD, REFERENCE, ADVANTAGES = LOG_PROBS + normal(0.4), LOG_PROBS + normal(0.4), normal()
+OLD = LOG_PROBS + normal(0.4)
+REFERENCE = LOG_PROBS + normal(0.4)
+ADVANTAGES = normal()
 
 
 @pytest.mark.parametrize("convention", ["verl", "trl"])

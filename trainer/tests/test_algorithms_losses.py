@@ -100,14 +100,17 @@ def test_a_huge_difference_of_log_probabilities_stays_finite() -> None:
 
 
 def test_the_value_loss_is_the_larger_of_clipped_and_unclipped() -> None:
-    values, old, returns = torch.tensor([[2.0, 2.0]]), torch.tensor([[1.0, 1.0]]), torch.tensor([[3.0, 1.0]])
+    values = torch.tensor([[2.0, 2.0]])
+    old = torch.tensor([[1.0, 1.0]])
+    returns = torch.tensor([[3.0, 1.0]])
     result = value_loss(values, old_values=old, returns=returns, mask=torch.ones(1, 2).bool(), cliprange_value=0.5)
     assert_close(result.loss, torch.tensor([[1.5**2 / 2, 1.0**2 / 2]]))
     assert result.metrics["critic/vf_clipfrac"].tolist() == [[1, 0]]
 
 
 def test_k3() -> None:
-    log_probs, reference = torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([-1.0, -0.5, -3.0])
+    log_probs = torch.tensor([-1.0, -1.0, -1.0])
+    reference = torch.tensor([-1.0, -0.5, -3.0])
     expected = [0.0, math.exp(0.5) - 0.5 - 1, math.exp(-2.0) + 2.0 - 1]
     assert_close(kl_divergence(log_probs, reference, "low_var_kl"), torch.tensor(expected))
 

@@ -37,11 +37,13 @@ class Batch:
         self.mask = (torch.arange(5) < lengths[:, None]) & (self.normal() > -1)
         self.mask[:, 0] = True
         self.groups = self.integers(0, 3, 8)
-        self.rewards, self.values = self.normal(), self.normal()
+        self.rewards = self.normal()
+        self.values = self.normal()
         self.log_probs = -self.normal().abs()
         self.old_log_probs = self.log_probs + 0.4 * self.normal()
         self.ref_log_probs = self.log_probs + 0.4 * self.normal()
-        self.advantages, self.weights = self.normal(), self.normal().abs()
+        self.advantages = self.normal()
+        self.weights = self.normal().abs()
 
     def normal(self) -> Tensor:
         return torch.randn(8, 5, generator=self.generator, dtype=torch.float64)
@@ -55,7 +57,8 @@ class Batch:
 
     def part(self, name: str, rows: Any = slice(None), width: int = 5, outside: float = 0.0) -> Tensor:
         """Return rows truncated or padded to `width`, with the value `outside` outside the mask."""
-        value, mask = getattr(self, name)[rows], self.mask[rows]
+        value = getattr(self, name)[rows]
+        mask = self.mask[rows]
         if value.dtype == torch.float64:
             value = value.masked_fill(~mask, outside)
         return torch.nn.functional.pad(value, (0, width - 5), value=False if name == "mask" else outside)

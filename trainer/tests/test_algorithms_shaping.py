@@ -40,7 +40,8 @@ def test_groups_whose_scores_differ_are_kept(scores: list[float], kept: bool) ->
 
 def test_the_kl_term_is_subtracted_from_token_rewards() -> None:
     mask = torch.tensor([[True, True, False], [False, False, False]])
-    rewards, reference = torch.tensor([[0.0, 1.0, 0.0]] * 2), torch.full((2, 3), -1.5)
+    rewards = torch.tensor([[0.0, 1.0, 0.0]] * 2)
+    reference = torch.full((2, 3), -1.5)
     log_probs = torch.tensor([[-1.0, -0.5, math.nan]] * 2)
     penalty = apply_kl_penalty(rewards, log_probs=log_probs, ref_log_probs=reference, mask=mask, coefficient=0.1)
     torch.testing.assert_close(penalty.token_rewards, torch.tensor([[-0.05, 0.9, 0.0], [0.0, 0.0, 0.0]]))
@@ -48,7 +49,9 @@ def test_the_kl_term_is_subtracted_from_token_rewards() -> None:
 
 
 def test_a_fixed_coefficient_is_constant_and_an_adaptive_one_is_saved() -> None:
-    fixed, adaptive, resumed = KlController(), KlController("adaptive"), KlController("adaptive")
+    fixed = KlController()
+    adaptive = KlController("adaptive")
+    resumed = KlController("adaptive")
     fixed.update(5.0, 100)
     adaptive.update(5.0, 100)
     resumed.load_state_dict(adaptive.state_dict())

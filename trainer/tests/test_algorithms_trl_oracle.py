@@ -79,7 +79,8 @@ def test_kl_in_the_reward() -> None:
 
 def test_the_conventions_differ_in_epsilon_and_for_a_response_alone_in_its_group() -> None:
     case = ORACLE["advantages"][0]
-    ours, theirs = advantages(case, "verl"), torch.tensor(case["advantages"], dtype=torch.float64)
+    ours = advantages(case, "verl")
+    theirs = torch.tensor(case["advantages"], dtype=torch.float64)
     deviation = torch.tensor([0.0, 1.0, 1.0, 0.25], dtype=torch.float64).std()
     close(ours[:4] * (deviation + 1e-6), theirs[:4] * (deviation + 1e-4))
     assert [ours[13].item(), theirs[13].item()] == [0.0, 0.0]  # the other three rewards failed
@@ -136,7 +137,7 @@ def test_the_expected_gradient_of_the_distillation_loss_equals_gkds_reverse_kl()
     probabilities = log_probs.detach().exp()
     close(-(probabilities * advantages).sum(), case["value"])
     losses = POLICY_LOSSES["vanilla"](LossInputs(log_probs, log_probs.detach(), advantages, every)).loss
-    (probabilities * losses).sum().backward()
+    (probabilities * losses).sum().backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     close(logits.grad, case["gradient"])
 

@@ -25,7 +25,8 @@ INPUTS = {
     for name, values in ORACLE["inputs"].items()
 }
 MASK = INPUTS["mask"].bool()
-TOKENS, SEQUENCES = int(MASK.sum()), len(MASK)
+TOKENS = int(MASK.sum())
+SEQUENCES = len(MASK)
 
 
 def close(actual: Tensor | float, expected: Any) -> None:
@@ -66,7 +67,8 @@ def test_advantages(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("estimator", ["grpo_vectorized", "rloo_vectorized"])
 def test_verls_vectorized_forms_differ_only_for_a_response_alone_in_its_group(estimator: str) -> None:
     case = oracle_advantages(estimator)
-    ours, theirs = estimate(case)[0], torch.tensor(case["advantages"], dtype=torch.float64)
+    ours = estimate(case)[0]
+    theirs = torch.tensor(case["advantages"], dtype=torch.float64)
     alone = torch.tensor([row == 4 for row in range(SEQUENCES)])
     close(ours[~alone], theirs[~alone])
     if estimator == "rloo_vectorized":
@@ -104,8 +106,15 @@ def test_policy_losses(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", ORACLE["bypassed"], ids=lambda case: case["mode"])
 def test_bypass_mode_has_the_loss_of_the_engines_log_probabilities(case: dict[str, Any]) -> None:
     log_probs = INPUTS["log_probs"].clone().requires_grad_()
-    clip = {"clip_ratio_low": 0.2, "clip_ratio_high": 0.3, "clip_ratio_c": 3.0}
-    inputs = LossInputs(log_probs, INPUTS["rollout_log_probs"], INPUTS["advantages"], MASK, **clip)
+    inputs = LossInputs(
+        log_probs,
+        INPUTS["rollout_log_probs"],
+        INPUTS["advantages"],
+        MASK,
+        clip_ratio_low=0.2,
+        clip_ratio_high=0.3,
+        clip_ratio_c=3.0,
+    )
     per_token = POLICY_LOSSES["vanilla"](inputs).loss
     loss = aggregate(per_token, MASK, case["mode"], total_tokens=TOKENS, total_sequences=SEQUENCES)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -116,7 +125,8 @@ def test_bypass_mode_has_the_loss_of_the_engines_log_probabilities(case: dict[st
 
 @pytest.mark.parametrize("case", ORACLE["distilled"], ids=lambda case: f"{case['mode']}-{case['old']}-{case['bound']}")
 def test_the_distillation_loss_is_the_policy_loss_of_the_reverse_kl(case: dict[str, Any]) -> None:
-    log_probs, teacher = INPUTS["log_probs"].clone().requires_grad_(), INPUTS["ref_log_probs"]
+    log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    teacher = INPUTS["ref_log_probs"]
     advantages = distillation_advantages(log_probs, teacher, MASK, max_clamp=case["bound"])
     # verl's config of the distillation has no clip_ratio_c, so that its vanilla loss uses 3.0
     inputs = LossInputs(log_probs, INPUTS[case["old"]], advantages, MASK, clip_ratio_c=3.0)

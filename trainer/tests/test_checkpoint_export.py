@@ -32,6 +32,7 @@ from rlt_trainer.__main__ import main
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.export import export, split_shards
 from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
+from rlt_trainer.checkpoint.marker import fsync
 from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.saver import Saver
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
@@ -166,7 +167,8 @@ def test_the_correction_biases_of_routers_keep_float32(make_config: MakeConfig, 
     latent = {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8}
     experts = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
     files = on_disk(random_model(DeepseekV3Config(**{**SMALL, **sizes, **latent, **experts})), tmp_path / "base")
-    run, bias = tmp_path / "run", torch.tensor([0.501, 0.499, 0.5, -0.001])
+    run = tmp_path / "run"
+    bias = torch.tensor([0.501, 0.499, 0.5, -0.001])
     with single_rank_group():
         policy = trained(files)
         policy.get_buffer("model.layers.1.mlp.gate.e_score_correction_bias").copy_(bias)
@@ -210,7 +212,8 @@ def test_a_checkpoint_of_another_model_is_not_exported(
 def test_no_rank_waits_in_a_collective_for_the_disk(tiny_model: str, tmp_path: Path) -> None:
     """Flushing a large model may take longer than the timeout of a collective."""
     run_ranks(one_rank, [(tiny_model, tmp_path, rank) for rank in range(2)])
-    exported, start = weights(tmp_path / "export"), weights(Path(tiny_model))
+    exported = weights(tmp_path / "export")
+    start = weights(Path(tiny_model))
     assert all(torch.equal(exported[name], start[name] + 0.5) for name in start)
 
 
@@ -218,15 +221,16 @@ def one_rank(files: str, directory: Path, rank: int) -> None:
     """Export with a disk on rank 0 that is slow until rank 1 is done."""
     from rlt_trainer.checkpoint import export as module
 
-    done, deadline, flush = directory / "rank-1-is-done", time.monotonic() + 60, module.fsync
+    done = directory / "rank-1-is-done"
+    deadline = time.monotonic() + 60
 
     def slow(path: Path) -> None:
         while not done.exists():
             assert time.monotonic() < deadline, "rank 1 waits for rank 0"
             time.sleep(0.05)
-        flush(path)
+        fsync(path)
 
-    module.fsync = slow
+    pytest.MonkeyPatch().setattr(module, "fsync", slow)
     join(rank, 2)
     export(trained(files), build_byte_tokenizer(), directory / "export", torch.float32)
     if rank == 1:

@@ -67,7 +67,8 @@ def kill_at_random(
 ) -> float:
     """Start a run, and kill it after a random time of up to `within` seconds. Returns that time."""
     while True:
-        moment, process = random.uniform(0, within), start(config)
+        moment = random.uniform(0, within)
+        process = start(config)
         try:
             process.wait(timeout=moment)
         except subprocess.TimeoutExpired:

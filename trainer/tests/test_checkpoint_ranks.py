@@ -82,7 +82,9 @@ def one_rank(
 
     resumed = resume(checkpoints, config, parts)
     assert (resumed.step if resumed else 0) == steps.start - 1
-    states, losses, outcomes = [state()], [], []
+    states = [state()]
+    losses = []
+    outcomes = []
     for step in steps:
         tokens = torch.randint(0, 256, (4, 6), generator=torch.Generator().manual_seed(step)).tolist()
         sequences = Sequences.pad([[65, 66]] * 4, tokens, pad_token_id=0)

@@ -47,7 +47,8 @@ class Learner:
 
 def run(checkpoints: Path, steps: int, config: Checkpoint = AUTO) -> Learner:
     """Take `steps` steps, and save a checkpoint after each."""
-    learner, saver = Learner(), Saver(checkpoints, config)
+    learner = Learner()
+    saver = Saver(checkpoints, config)
     for step in range(1, steps + 1):
         learner.learn(step)
         outcomes = saver.save(step, learner.parts, DriverState({"consumed": step / 3}, {"queue": torch.arange(step)}))
@@ -72,7 +73,8 @@ def test_a_resumed_run_is_identical_bit_for_bit(asynchronous: bool, tmp_path: Pa
 
 
 def test_a_background_save_has_the_weights_at_its_start(tmp_path: Path) -> None:
-    learner, saver = Learner(), Saver(tmp_path, Checkpoint(asynchronous=True))
+    learner = Learner()
+    saver = Saver(tmp_path, Checkpoint(asynchronous=True))
     before = learner.weights()
     assert saver.save(1, learner.parts, DriverState()) == []
     with torch.no_grad():
@@ -196,7 +198,8 @@ def test_the_learning_rate_comes_from_the_config(tmp_path: Path) -> None:
 
 
 def test_frozen_parameters_are_not_saved(tmp_path: Path) -> None:
-    learner, other = Learner(), Learner(seed=1)
+    learner = Learner()
+    other = Learner(seed=1)
     for each in (learner, other):
         each.model[0].requires_grad_(False)
     frozen = next(iter(other.model[0].parameters())).tolist()
@@ -207,7 +210,8 @@ def test_frozen_parameters_are_not_saved(tmp_path: Path) -> None:
 
 
 def test_the_reference_is_loaded_from_step_0(tmp_path: Path) -> None:
-    learner, saver = Learner(), Saver(tmp_path, Checkpoint(max_to_keep=1))
+    learner = Learner()
+    saver = Saver(tmp_path, Checkpoint(max_to_keep=1))
     start = learner.weights()
     for step in range(3):
         saver.save(step, learner.parts, DriverState())
@@ -223,7 +227,8 @@ def test_the_reference_is_loaded_from_step_0(tmp_path: Path) -> None:
 
 
 def test_the_reference_is_found_through_earlier_runs(tmp_path: Path) -> None:
-    learner, folder = Learner(), tmp_path / "first"
+    learner = Learner()
+    folder = tmp_path / "first"
     start = learner.weights()
     Saver(folder, AUTO).save(0, learner.parts, DriverState())
     for step, name in ((1, "second"), (2, "third")):
@@ -241,7 +246,8 @@ def test_the_reference_is_found_through_earlier_runs(tmp_path: Path) -> None:
 
 
 def test_the_best_checkpoint_is_retained(tmp_path: Path) -> None:
-    learner, saver = Learner(), Saver(tmp_path, Checkpoint(max_to_keep=1, keep_best=True))
+    learner = Learner()
+    saver = Saver(tmp_path, Checkpoint(max_to_keep=1, keep_best=True))
     for step, score in ((1, 0.1), (2, 0.9), (3, 0.5), (4, None)):
         saver.save(step, learner.parts, DriverState(), score=score)
     assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-2", "step-4"]

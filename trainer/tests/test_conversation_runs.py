@@ -66,7 +66,8 @@ def test_an_agent_learns_from_all_its_sequences(make_config: MakeConfig, monkeyp
     assert [each["segments"][0] for each in rollouts] == expected
     assert {len(each["segments"]) for each in rollouts} == {2, 4}
     for each in rollouts:
-        tokens, learned = each["by_token"], [part["text"] for part in each["segments"] if part["learned"]]
+        tokens = each["by_token"]
+        learned = [part["text"] for part in each["segments"] if part["learned"]]
         texts = ("".join(tokens["texts"]), "".join(learned))  # tokens are bytes: other characters have several
         assert len({"".join(filter(str.isascii, text)) for text in texts}) == 1
         assert len(tokens["texts"]) == each["tokens"]

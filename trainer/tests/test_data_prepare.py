@@ -76,7 +76,7 @@ def test_the_rows_equal_verls(
 
 
 def test_pandas_reads_the_same_rows(tmp_path: Path) -> None:
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
 
     source = write(tmp_path / "source", GSM8K)
     assert main(["prepare", "gsm8k", "--path", str(source), "--output", str(tmp_path)]) == 0

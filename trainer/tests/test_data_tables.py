@@ -19,7 +19,7 @@ from rlt_trainer.data.tables import read_files, read_hub
 
 TOKENIZER = build_byte_tokenizer()
 SPLITS: tuple[Split, ...] = ("train", "test")
-VERL_ROW = {
+VERL_ROW: dict[str, Any] = {
     "data_source": "openai/gsm8k",
     "prompt": [{"role": "user", "content": "How many?"}],
     "reward_model": {"style": "rule", "ground_truth": "7"},
@@ -39,7 +39,7 @@ def write_rows(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
 def test_verls_columns_are_the_default(tmp_path: Path, name: str) -> None:
     (example,) = read_files(Data(files=[write_rows(tmp_path, name, [VERL_ROW])]), "train")
-    assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k", VERL_ROW["extra_info"])  # type: ignore[arg-type]
+    assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k", VERL_ROW["extra_info"])
 
 
 def test_the_job_can_name_the_columns(tmp_path: Path) -> None:
@@ -71,7 +71,8 @@ def test_rows_that_match_all_filters_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_rows_are_reported(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
-    files, filters = [write_rows(tmp_path, "rows.jsonl", rows)], [{"column": "level", "values": ["2"]}]
+    files = [write_rows(tmp_path, "rows.jsonl", rows)]
+    filters = [{"column": "level", "values": ["2"]}]
     data = Data.model_validate({"files": files, "filters": filters if "filters" in message else []})
     with pytest.raises(ValueError, match=message):
         read_files(data, "train")

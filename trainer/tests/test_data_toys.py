@@ -42,7 +42,8 @@ def test_solutions_are_correct_by_the_presets_rule(preset: Toy) -> None:
 
 
 def test_arithmetic_is_all_sums_of_two_digit_numbers() -> None:
-    train, test = generate_arithmetic(0, "train"), generate_arithmetic(0, "test")
+    train = generate_arithmetic(0, "train")
+    test = generate_arithmetic(0, "test")
     answers = {str(example.prompt): example.ground_truth for example in [*train, *test]}
     assert len(answers) == len(train) + len(test) == 90 * 90
     assert (answers["37+58="], answers["10+10="], answers["99+99="]) == ("095", "020", "198")
@@ -56,7 +57,8 @@ def test_solutions_of_the_calculator_are_conversations_with_it() -> None:
 
 
 def test_digits_has_all_series_of_verls_task() -> None:
-    train, test = generate_digits(0, "train"), generate_digits(0, "test")
+    train = generate_digits(0, "train")
+    test = generate_digits(0, "test")
     answers = {str(example.prompt): example.ground_truth for example in [*train, *test]}
     assert (len(train), len(test), len(answers)) == (800, 200, 1000)
     assert (answers["3,5:10,4"], answers["9,8:10,2"], answers["0,0:10,0"]) == ("7,9,1,3", "7,6", "")

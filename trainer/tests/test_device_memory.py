@@ -48,7 +48,8 @@ JOB: dict[str, Any] = {
     "training": {"totalSteps": 1, "trainBatchSize": 256, "useDynamicBsz": True, "ppoMaxTokenLenPerDevice": 32768},
     "cluster": {"workers": [{"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8, "memory": "80Gi"}}]},
 }
-DEVICE, SHARE = 80 * GIB, 0.6 * 80 * GIB
+DEVICE = 80 * GIB
+SHARE = 0.6 * 80 * GIB
 """Memory of a device in JOB, and gpuMemoryUtilization of it."""
 
 

@@ -63,19 +63,17 @@ def test_a_teacher_is_loaded_frozen_and_compared_at_the_sampling_temperature(tea
 def test_the_policy_approaches_its_teacher_on_its_own_responses(tiny_model: str, teacher_files: str) -> None:
     """The reverse KL over the whole vocabulary falls. Rewards have no part in it."""
     algorithm = {"klLossCoef": 0, "distillation": {"modelPath": teacher_files, "useTaskRewards": False}}
-    actor, teacher = (
-        Actor(
-            tiny_model,
-            model=Model(),
-            dtype=torch.float32,
-            mesh=init_device_mesh("cpu", (1,)),
-            algorithm=Algorithm.model_validate(algorithm),
-            training=Training(total_steps=1, learning_rate=3e-3),
-            temperature=1.0,
-            max_response_length=8,
-        ),
-        load_teacher(teacher_files),
+    actor = Actor(
+        tiny_model,
+        model=Model(),
+        dtype=torch.float32,
+        mesh=init_device_mesh("cpu", (1,)),
+        algorithm=Algorithm.model_validate(algorithm),
+        training=Training(total_steps=1, learning_rate=3e-3),
+        temperature=1.0,
+        max_response_length=8,
     )
+    teacher = load_teacher(teacher_files)
     teacher._options["temperature"] = 1.0
     vocabulary = torch.arange(256)
     every = Sequences.pad([[65, 66]] * 256, vocabulary[:, None].tolist(), pad_token_id=0)

@@ -52,7 +52,8 @@ def test_no_critic_config_is_loaded_without_a_critic(make_config: MakeConfig) ->
 
 
 def test_a_critic_starts_from_the_policys_model_or_its_own(make_config: MakeConfig) -> None:
-    shared, own = with_critic(make_config), with_critic(make_config, modelPath="a/b", modelRevision="c0ffee")
+    shared = with_critic(make_config)
+    own = with_critic(make_config, modelPath="a/b", modelRevision="c0ffee")
     assert resolve_critic_model(shared) == shared.model
     assert (resolve_critic_model(own).path, resolve_critic_model(own).revision) == ("a/b", "c0ffee")
 

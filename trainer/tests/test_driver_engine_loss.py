@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import in_process
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from rlt_api.spec.training_config import TrainingConfig
@@ -75,7 +75,8 @@ def test_a_run_whose_engines_are_killed_has_all_steps(
         assert len(list(folder.iterdir())) == deaths
         return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
 
-    killed, whole = train("killed", deaths), train("whole", 0)
+    killed = train("killed", deaths)
+    whole = train("whole", 0)
     assert [step["training/global_step"] for step in killed] == list(range(1, STEPS + 1))
     for ours, theirs in zip(killed, whole, strict=True):  # the same responses, from the same weights
         for name in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm"):
@@ -198,7 +199,9 @@ class EndingProcess(in_process.LocalProcess):
 def test_engines_that_end_before_their_first_weight_sync_are_started_again(
     make_config: Callable[..., TrainingConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends = iter([RolloutWorker.ended, RolloutWorker.start, RolloutWorker.open_channel, RolloutWorker.sum_weights])
+    ends: Iterator[Callable[..., Any]] = iter(
+        [RolloutWorker.ended, RolloutWorker.start, RolloutWorker.open_channel, RolloutWorker.sum_weights]
+    )
 
     class EndingProcesses(in_process.LocalProcesses):
         def start(self, number: int) -> EngineProcess:

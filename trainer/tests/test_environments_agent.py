@@ -258,8 +258,9 @@ class FirstNeverEnds(Turns):
         response = await super().sample(prompt, **options)
         if len(self.contexts) > 1:
             return response
+        never: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         try:
-            return await asyncio.get_running_loop().create_future()
+            return await never
         except asyncio.CancelledError:
             self.is_cancelled = True
             raise

@@ -47,7 +47,8 @@ def respond(transcript: AgentTranscript, messages: list[Any], text: str, *, tool
 
 
 def test_calls_and_their_responses_continue_as_the_template_renders_them() -> None:
-    transcript, messages = make_transcript(), [{"role": "user", "content": "q"}]
+    transcript = make_transcript()
+    messages = [{"role": "user", "content": "q"}]
     messages.append(respond(transcript, messages, CALLS, tools=TOOLS))
     messages += [{"role": "tool", "tool_call_id": each, "content": each} for each in "12"]
     pending = transcript.begin(messages, TOOLS)
@@ -68,7 +69,8 @@ def test_content_in_parts_and_the_order_of_keys_do_not_change_a_message() -> Non
 
 
 def test_other_tools_begin_a_sequence() -> None:
-    transcript, messages = make_transcript(), [{"role": "user", "content": "q"}]
+    transcript = make_transcript()
+    messages = [{"role": "user", "content": "q"}]
     messages.append(respond(transcript, messages, "a", tools=TOOLS))
     respond(transcript, messages, "b")
     response = transcript.end()
@@ -77,7 +79,8 @@ def test_other_tools_begin_a_sequence() -> None:
 
 
 def test_a_request_that_continues_a_waiting_one_begins_a_sequence_until_that_is_cancelled() -> None:
-    transcript, messages = make_transcript(), [{"role": "user", "content": "q"}]
+    transcript = make_transcript()
+    messages = [{"role": "user", "content": "q"}]
     messages += [respond(transcript, messages, "a"), {"role": "user", "content": "r"}]
     waiting = transcript.begin(messages, ())
     assert transcript.begin(messages, ()).sequence is not waiting.sequence
@@ -86,7 +89,8 @@ def test_a_request_that_continues_a_waiting_one_begins_a_sequence_until_that_is_
 
 
 def test_requests_beyond_the_limits_are_rejected_and_leave_no_trace() -> None:
-    transcript, messages = make_transcript(max_requests=2, max_response_length=20), [{"role": "user", "content": "q"}]
+    transcript = make_transcript(max_requests=2, max_response_length=20)
+    messages = [{"role": "user", "content": "q"}]
     messages.append(respond(transcript, messages, "a"))
     long = [*messages, {"role": "user", "content": "x" * 20}]
     with pytest.raises(RequestError, match=r"leave no token for a response: data.maxResponseLength is 20"):

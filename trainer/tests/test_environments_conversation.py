@@ -279,7 +279,8 @@ def test_a_real_engine_generates_each_turn_from_all_earlier_tokens(processes: Pr
 
 
 def test_a_chat_continues_as_its_template_renders_it() -> None:
-    question, turn = {"role": "user", "content": "q"}, [*b"x", EOS]
+    question = {"role": "user", "content": "q"}
+    turn = [*b"x", EOS]
     whole = [question, {"role": "assistant", "content": "x"}, {"role": "user", "content": "o"}]
     begin = TOKENIZER(chat_text([question], TOKENIZER), add_special_tokens=False)["input_ids"]
     observed = tokenize_observation(OBSERVATION, turn, TOKENIZER, is_chat=True)

@@ -39,25 +39,24 @@ from rlt_trainer.environments.toolbox import describe_tools
 @pytest.fixture(scope="module")
 def http_server() -> Iterator[tuple[str, str]]:
     """The URL and the token of a real server."""
-    with start_server(token := "t0ken") as (url, _):
+    with start_server(token := "t0ken", free_port()) as (url, _):
         yield url, token
 
 
 class start_server:
     """Starts a server over HTTP, and ends it."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, port: int) -> None:
         self._token = token
+        self._port = port
 
-    def __enter__(self, port: int = 0) -> tuple[str, subprocess.Popen[bytes]]:
-        if not port:
-            port = free_port()
-        self._process = subprocess.Popen([sys.executable, SERVER, "http", str(port), self._token])
+    def __enter__(self) -> tuple[str, subprocess.Popen[bytes]]:
+        self._process = subprocess.Popen([sys.executable, SERVER, "http", str(self._port), self._token])
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                return f"http://127.0.0.1:{port}/mcp", self._process
+                socket.create_connection(("127.0.0.1", self._port)).close()
+                return f"http://127.0.0.1:{self._port}/mcp", self._process
             except ConnectionRefusedError:
                 time.sleep(0.05)
         raise AssertionError("the server does not start")
@@ -143,10 +142,12 @@ def test_a_server_that_dies_fails_its_conversation_and_not_the_others() -> None:
 
 def test_batches_share_a_connection_that_is_opened_again_after_the_server_died(tmp_path: Path) -> None:
     """The program writes a line at each start."""
-    log, data = tmp_path / "starts", Data(preset="digits", max_response_length=2000)
+    log = tmp_path / "starts"
+    data = Data(preset="digits", max_response_length=2000)
     script = f'echo start >> {log}; exec "$@"'
     given = multi_turn({"mcp": {"command": ["sh", "-c", script, "sh", sys.executable, SERVER, "stdio"]}}, maxTurns=2)
-    multiply, leave = write_call("multiply", a=6, b=7), write_call("leave")
+    multiply = write_call("multiply", a=6, b=7)
+    leave = write_call("leave")
     (prompt,) = tokenize([Example("q", "", "", "test")], TOKENIZER, tools=[{"function": {"name": "t"}}])
 
     async def run_batches() -> list[str | None]:
@@ -181,15 +182,16 @@ def test_a_call_that_hangs_does_not_end_the_calls_of_other_conversations() -> No
 
 def test_a_server_over_http_that_is_started_again_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLT_TOOL_0_API_KEY", "t0ken")
-    first, second = start_server("t0ken"), start_server("t0ken")
-    url, process = first.__enter__()
+    port = free_port()
+    url, process = start_server("t0ken", port).__enter__()
+    second = start_server("t0ken", port)
 
     async def run(tools: dict[str, Tool]) -> list[Any]:
         good = await tools["multiply"].call({"a": 2, "b": 3})
         process.kill()
         process.wait()
         (failed,) = await asyncio.gather(tools["multiply"].call({"a": 2, "b": 3}), return_exceptions=True)
-        second.__enter__(port=int(url.rpartition(":")[2].partition("/")[0]))
+        second.__enter__()
         return [good, failed, await tools["multiply"].call({"a": 2, "b": 4})]
 
     good, failed, again = use(over_http(url), run)

@@ -69,8 +69,9 @@ def test_a_function_is_described_and_called() -> None:
 
     async def run(tools: dict[str, Tool]) -> list[str]:
         tool = tools["look_up"]
-        good, *bad = [{"word": "a"}, {"word": "raise"}, {"wrong": 1}, {"word": "hang"}]
-        return [await tool.call(good), *await asyncio.gather(*(tool.call(each) for each in bad))]
+        good = await tool.call({"word": "a"})
+        bad: list[dict[str, object]] = [{"word": "raise"}, {"wrong": 1}, {"word": "hang"}]
+        return [good, *await asyncio.gather(*(tool.call(arguments) for arguments in bad))]
 
     good, *bad = use(given, run)
     assert good == '{"a": 3}'

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
@@ -73,7 +74,8 @@ class Update:
         self.log_probs = self.actor.log_probs(SEQUENCES)[0]
 
     def step(self, advantages: torch.Tensor = ADVANTAGES) -> UpdateResult:
-        old, reference = self.log_probs - RATIOS.log(), self.log_probs - DIVERGENCE
+        old = self.log_probs - RATIOS.log()
+        reference = self.log_probs - DIVERGENCE
         experience = Experience(SEQUENCES, old, advantages, ref_log_probs=reference, teacher_log_probs=reference)
         return self.actor.update(MiniBatch(experience, total_tokens=4, total_sequences=2))
 
@@ -81,7 +83,7 @@ class Update:
         """Return the output layer, and AdamW's averages of its gradient and of its square."""
         weight = self.actor.model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
         averages = self.actor.optimizers[0].state[weight]
-        return tuple(each.full_tensor().clone() for each in (weight, averages["exp_avg"], averages["exp_avg_sq"]))  # type: ignore[return-value]
+        return tuple(each.full_tensor().clone() for each in (weight, averages["exp_avg"], averages["exp_avg_sq"]))
 
 
 def loss(files: str, algorithm: Json, training: Json) -> float:
@@ -157,7 +159,7 @@ def clipped_norm(files: str, algorithm: Json, training: Json) -> float:
     update = Update(files, algorithm, training)
     update.step()
     state = update.actor.optimizers[0].state
-    return float(sum(each["exp_avg"].full_tensor().square().sum() for each in state.values()).sqrt()) / 0.1  # type: ignore[union-attr]
+    return float(sum(each["exp_avg"].full_tensor().square().sum() for each in state.values()).sqrt()) / 0.1
 
 
 def rate(files: str, algorithm: Json, training: Json) -> float:
@@ -233,7 +235,7 @@ def experience(algorithm: Json, controller: KlController | None = None) -> Train
     return build_experience(
         TrainingConfig.model_validate(blocks),
         batch,
-        data_parallel=DataParallel(OneWorker(), context_parallel_size=1),  # type: ignore[arg-type]
+        data_parallel=DataParallel(OneWorker(), context_parallel_size=1),
         kl_controller=controller,
         pad_token_id=0,
         stopwatch=Stopwatch(),
@@ -307,9 +309,11 @@ class Row:
         return blocks["algorithm"], blocks["training"]
 
 
-A, T = "algorithm", "training"
+A = "algorithm"
+T = "training"
 LR = f"{T}.lrSchedule"
-CORRECTION, REWARD_KL = f"{A}.rolloutCorrection", f"{A}.klInReward"
+CORRECTION = f"{A}.rolloutCorrection"
+REWARD_KL = f"{A}.klInReward"
 DISTILLATION = f"{A}.distillation"
 TEACHER = {f"{DISTILLATION}.modelPath": "/teacher"}
 LINEAR = {f"{LR}.type": "linear"}
@@ -322,7 +326,8 @@ def soft(ratio: float, tau: float) -> float:
 
 
 def sapo_loss(positive: float, negative: float) -> float:
-    gains, losses = soft(2.0, positive) + soft(0.5, positive), soft(0.6, negative) + soft(4.0, negative)
+    gains = soft(2.0, positive) + soft(0.5, positive)
+    losses = soft(0.6, negative) + soft(4.0, negative)
     return (losses - gains) / 4
 
 
@@ -470,8 +475,10 @@ FASTER = [{"ppoMicroBatchSizePerDevice": 1}, {"useDynamicBsz": True, "ppoMaxToke
 @pytest.mark.parametrize("training", [*FASTER, {"fsdp": {"paramOffload": True, "optimizerOffload": True}}], ids=str)
 def test_memory_settings_change_no_number(training: Json, tiny_model: str) -> None:
     algorithm = {"klLossCoef": 0.1, "entropyCoeff": 0.1, "clipRatioC": 3.0}
-    plain, other = Update(tiny_model, algorithm), Update(tiny_model, algorithm, training)
-    first, second = plain.step(), other.step()
+    plain = Update(tiny_model, algorithm)
+    other = Update(tiny_model, algorithm, training)
+    first = plain.step()
+    second = other.step()
     assert second.shares == pytest.approx(first.shares, rel=1e-4)
     assert second.grad_norm == pytest.approx(first.grad_norm, rel=1e-4)
 
@@ -551,7 +558,8 @@ def test_batches_steps_and_warmup_follow_their_settings(
 
     updates: list[int] = []
     supervised: list[tuple[int, float]] = []
-    update, supervised_step = Actor.update, Actor.supervised_step
+    update = Actor.update
+    supervised_step = Actor.supervised_step
 
     def count_update(actor: Actor, batch: MiniBatch) -> UpdateResult:
         updates.append(len(batch.experience))
@@ -570,6 +578,6 @@ def test_batches_steps_and_warmup_follow_their_settings(
     try:
         train(make_config(workers=1, training=training | {"warmup": warmup}, rollout={"n": 4}, rewards=rewards))
     finally:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     assert updates == [2 * 4] * (2 * 3 * 3)  # steps, epochs, mini-batches
     assert supervised == [(3, 0.002)] * 5

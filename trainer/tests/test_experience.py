@@ -146,7 +146,8 @@ def test_rejected_tokens_leave_rewards_and_advantages_unchanged(make_config: Mak
     """Also if the rejected token is the last one, which has the reward."""
     last = Response((7, 8, 9), (-2.0, -2.0, -9.0))  # the trainer's log-probability of every token is -2
     responses = [last, Response((7,), (-2.0,)), Response((7, 8), (-9.0, -2.0)), Response((7, 8), (-2.0, -2.0))]
-    scores, rejection = [1.0, 0.0, 0.25, 0.5], {"level": "none", "rejection": "token_k1", "rejectionThreshold": 2.0}
+    scores = [1.0, 0.0, 0.25, 0.5]
+    rejection = {"level": "none", "rejection": "token_k1", "rejectionThreshold": 2.0}
     kept = build(make_config(rollout={"n": 2}, algorithm={"advEstimator": estimator}), scores, responses=responses)
     algorithm = {"advEstimator": estimator, "rolloutCorrection": rejection}
     result = build(make_config(rollout={"n": 2}, algorithm=algorithm), scores, responses=responses)
@@ -160,9 +161,12 @@ def test_bypass_mode_takes_the_engines_log_probabilities_without_a_forward_pass(
 ) -> None:
     methods: list[Any] = []
     each = OneWorker.each
-    monkeypatch.setattr(
-        OneWorker, "each", lambda self, method, *rest: methods.append(method) or each(self, method, *rest)
-    )
+
+    def record(self: OneWorker, method: Callable[..., Any], *rest: Any) -> Any:
+        methods.append(method)
+        return each(self, method, *rest)
+
+    monkeypatch.setattr(OneWorker, "each", record)
     responses = [Response((7, 8), (-1.5, -0.5)), Response((7,), (-2.5,))]
     algorithm = {"rolloutCorrection": {"bypassMode": True}, "klLossCoef": 0.1}
     result = build(make_config(rollout={"n": 2}, algorithm=algorithm), [1.0, 0.0], responses=responses)
@@ -187,7 +191,8 @@ def test_the_sequences_of_an_episode_have_its_advantage_and_count_once_in_its_gr
     config = make_config(rollout={"n": 3})
     alone = build(config, [1.0, 0.25, 0.25])
     result = build(config, [1.0, 0.25, 0.25], responses=[EPISODE, OBSERVED, OBSERVED])
-    experience, mask = result.experience, result.experience.sequences.response_mask
+    experience = result.experience
+    mask = result.experience.sequences.response_mask
     assert experience.trajectories is not None
     assert experience.trajectories.tolist() == [0, 0, 0, 1, 2]
     assert experience.sequences.prompts[:3].tolist() == [[1, 2], [1, 2], [0, 4]]

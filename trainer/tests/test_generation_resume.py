@@ -12,8 +12,10 @@ from typing import Any
 
 import in_process
 import pytest
+import torch
 from ranks import run_process
 from safetensors.torch import load_file
+from torch import Tensor
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.checkpoint.driver_state import TENSORS
@@ -24,7 +26,9 @@ from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.errors import Terminated
 from rlt_trainer.workers.train_worker import TrainWorker
 
-STEPS, SIZE, INTERRUPTED_STEP = 7, 8, 4
+STEPS = 7
+SIZE = 8
+INTERRUPTED_STEP = 4
 
 
 def train_until_signal(config: TrainingConfig, number: int) -> None:
@@ -32,21 +36,24 @@ def train_until_signal(config: TrainingConfig, number: int) -> None:
 
     The process exits with 143 if the run ends as it does after SIGTERM.
     """
-    ahead, begin_step = RolloutGenerator.pack_ahead, TrainWorker.begin_step
+    pack_ahead = RolloutGenerator.pack_ahead
+    begin_step = TrainWorker.begin_step
 
-    def wait_for_all(generation: RolloutGenerator, step: int) -> Any:
+    def wait_for_all(generation: RolloutGenerator, step: int) -> dict[str, Tensor]:
         _, others = generation._schedule.groups_ahead(step)
         assert others, "groups are in progress"
         for group in others:
             group.pending.scored.result()
-        return ahead(generation, step)
+        return pack_ahead(generation, step)
 
     def begin(worker: TrainWorker, step: int) -> None:
         if step == INTERRUPTED_STEP:
             os.kill(os.getpid(), number)
         begin_step(worker, step)
 
-    RolloutGenerator.pack_ahead, TrainWorker.begin_step = wait_for_all, begin  # type: ignore[method-assign]
+    patch = pytest.MonkeyPatch()
+    patch.setattr(RolloutGenerator, "pack_ahead", wait_for_all)
+    patch.setattr(TrainWorker, "begin_step", begin)
     try:
         in_process.train(config)
     except Terminated:
@@ -103,7 +110,7 @@ def test_a_resumed_run_trains_on_the_saved_groups(
     expected = [prompt.text for prompt in prompts.take(0, SIZE * STEPS) for _ in range(config.rollout.n)]
     assert Counter(line["prompt"] for line in lines) == Counter(expected)
     texts = tokenizer.batch_decode(
-        [piece.tolist() for piece in queue["tokens"].split(queue["lengths"].tolist())], skip_special_tokens=True
+        [piece.tolist() for piece in torch.split(queue["tokens"], queue["lengths"].tolist())], skip_special_tokens=True
     )
     indices = queue["prompt"].repeat_interleave(queue["responses"]).tolist()
     of_saved = zip([prompt.text for prompt in prompts.by_index(indices)], texts, strict=True)

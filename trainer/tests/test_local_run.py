@@ -92,7 +92,8 @@ def test_a_mixture_on_two_ranks_has_the_steps_of_one(make_config: MakeConfig, tm
         )
 
     run(config("parts", workers=2), local=False)
-    parts, whole = metrics(config("parts", workers=2)), train(config("whole", workers=1))
+    parts = metrics(config("parts", workers=2))
+    whole = train(config("whole", workers=1))
     for ours, theirs in zip(parts, whole, strict=True):
         assert ours["training/weight_sync_difference"] < 1e-4
         for name in ("critic/score/mean", "actor/grad_norm", "actor/expert_load_max", "actor/expert_load_entropy"):
@@ -132,8 +133,11 @@ def test_an_error_of_a_worker_is_reported_in_one_line(
 
     broken = tmp_path / "broken"
     build_byte_tokenizer().save_pretrained(broken)
-    build_seeded_config(make_config().model.from_seed).save_pretrained(broken)  # type: ignore[arg-type]
-    config, file = make_config(model={"fromSeed": None, "path": str(broken)}), tmp_path / "training.json"
+    seeded = make_config().model.from_seed
+    assert seeded is not None
+    build_seeded_config(seeded).save_pretrained(broken)
+    config = make_config(model={"fromSeed": None, "path": str(broken)})
+    file = tmp_path / "training.json"
     file.write_text(config.model_dump_json(by_alias=True))
     assert main(["run", "--config", str(file)]) == 1
     output, errors = capfd.readouterr()

@@ -241,7 +241,8 @@ def test_a_resumed_run_equals_an_uninterrupted_run(make_config: MakeConfig, tmp_
         return train(make_config(**ONE_RANK, **REWARD, **parts, runDirectory=str(tmp_path / name)))
 
     run("parts", 2)
-    (third,), (whole,) = run("parts", 3)[2:], run("whole", 3)[2:]
+    (third,) = run("parts", 3)[2:]
+    (whole,) = run("whole", 3)[2:]
     for name in ("critic/vf_loss", "actor/pg_loss", "actor/grad_norm", "actor/reward_kl_penalty_coeff"):
         assert third[name] == whole[name] != 0, name
 

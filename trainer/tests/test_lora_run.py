@@ -28,7 +28,8 @@ def test_a_resumed_run_with_adapters_is_identical(
         rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
         checkpoint={"saveFreq": 1},
     )
-    whole, run = train(config), Path(config.run_directory)
+    whole = train(config)
+    run = Path(config.run_directory)
     assert all(step["training/weight_sync_difference"] < 1e-4 and step["actor/grad_norm"] > 0 for step in whole)
     merged = load_file(run / "export/model.safetensors")
     adapted = PeftModel.from_pretrained(load_model(tiny_model, torch.float32), str(run / "export/adapter"))

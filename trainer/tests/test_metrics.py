@@ -54,7 +54,8 @@ def test_a_failed_reward_is_excluded_from_means() -> None:
 
 
 def test_a_perfect_critic_explains_all_variance() -> None:
-    returns, mask = torch.tensor([[1.0, 2.0, NAN]]), torch.tensor([[True, True, False]])
+    returns = torch.tensor([[1.0, 2.0, NAN]])
+    mask = torch.tensor([[True, True, False]])
     metrics = compute_critic_metrics(torch.where(mask, returns, 0.0), returns, mask)
     assert metrics["critic/vf_explained_var"] == 1.0
     assert metrics["critic/values/mean"] == metrics["critic/returns/mean"] == 1.5

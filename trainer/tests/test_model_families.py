@@ -110,7 +110,8 @@ def test_adapters_on_experts_are_rejected() -> None:
 
 
 def test_experts_are_split_for_families_and_numbers_that_fit() -> None:
-    mixture, dense = Qwen3MoeConfig(num_experts=12), build_tiny_config("qwen3")
+    mixture = Qwen3MoeConfig(num_experts=12)
+    dense = build_tiny_config("qwen3")
     validate_expert_parallel(mixture, 4)
     validate_expert_parallel(dense, 1)
     for config in (mixture, DeepseekV3Config(n_routed_experts=12), Qwen3_5MoeConfig(text_config={"num_experts": 12})):

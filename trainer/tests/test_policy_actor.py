@@ -100,7 +100,8 @@ def test_a_non_finite_gradient_changes_no_weight(make_actor: MakeActor) -> None:
 
 def test_three_non_finite_gradients_in_a_row_end_the_training(make_actor: MakeActor) -> None:
     actor = make_actor()
-    good, bad = batch(actor, 1.0), batch(actor, math.inf)
+    good = batch(actor, 1.0)
+    bad = batch(actor, math.inf)
     for each in (bad, bad, good, bad, bad):
         actor.update(each)
     with pytest.raises(TrainingError, match="norm of the gradient was nan in 3 optimizer steps"):

@@ -37,7 +37,7 @@ def plain_attention(query: Tensor, key: Tensor, value: Tensor, window: int | Non
     distance = position[:, None] - position
     visible = (sequence[:, None] == sequence) & (distance >= 0) & (distance < (window or len(position)))
     key, value = (part.repeat_interleave(query.shape[1] // key.shape[1], dim=1) for part in (key, value))
-    scores = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5).masked_fill(~visible, -torch.inf)
+    scores: Tensor = (query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5).masked_fill(~visible, -torch.inf)
     return scores.softmax(-1) @ value
 
 
@@ -54,8 +54,10 @@ def test_packed_attention_and_its_gradient_follow_the_definition(
     direction = torch.randn(shapes[0], generator=generator).to(dtype)
 
     packing = Packing.of(LENGTHS, None, torch.device(device_type))
-    expected, result = plain_attention(*exact, window), kernel(*inputs, packing, None, window)
-    (expected * direction.double()).sum().backward()
+    query, key, value = exact
+    expected = plain_attention(query, key, value, window)
+    result = kernel(*inputs, packing, None, window)
+    (expected * direction.double()).sum().backward()  # type: ignore[no-untyped-call]
     (result * direction.to(device_type)).sum().backward()
     ours_and_theirs = [(result, expected), *((one.grad, two.grad) for one, two in zip(inputs, exact, strict=True))]
     for ours, theirs in ours_and_theirs:
@@ -89,15 +91,14 @@ def test_packed_and_padded_log_probs_are_equal(mesh: DeviceMesh, device: str, ti
 
 def test_offload_does_not_change_the_updates(mesh: DeviceMesh, device: str, tiny_model: str) -> None:
     """Offload does not change values. The order of a GPU's sums may."""
-    resident, offloaded = (
-        make_actor(mesh, tiny_model),
-        make_actor(mesh, tiny_model, fsdp=Fsdp(param_offload=True, optimizer_offload=True)),
-    )
+    resident = make_actor(mesh, tiny_model)
+    offloaded = make_actor(mesh, tiny_model, fsdp=Fsdp(param_offload=True, optimizer_offload=True))
     old = resident.log_probs(SEQUENCES)[0]
     advantages = torch.tensor([[1.0], [-1.0], [0.5]]).expand(old.shape)
     batch = MiniBatch(Experience(SEQUENCES, old, advantages, ref_log_probs=old), 6, 3)
     for _ in range(5):
-        one, other = resident.update(batch), offloaded.update(batch)
+        one = resident.update(batch)
+        other = offloaded.update(batch)
         same = pytest.approx(one.shares | {"norm": one.grad_norm}, rel=1e-3 if device == "cuda" else 0, abs=1e-6)
         assert other.shares | {"norm": other.grad_norm} == same
     assert {device_of(each) for each in offloaded.model.parameters()} == {"cpu"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from transformers import AutoModelForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3MoeForCausalLM
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.model import Model
@@ -16,7 +16,8 @@ from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.expert_load import describe_balance
 
-PROMPTS, RESPONSES = [[1, 2, 3], [4, 5], [6, 7]], [[8, 9], [10, 11, 12], [13]]
+PROMPTS = [[1, 2, 3], [4, 5], [6, 7]]
+RESPONSES = [[8, 9], [10, 11, 12], [13]]
 SIZES: dict[str, int] = {
     "vocab_size": 20,
     "hidden_size": 16,
@@ -32,7 +33,8 @@ SIZES: dict[str, int] = {
 
 
 def test_the_metrics_follow_from_the_counts() -> None:
-    even, one = torch.full((1, 4), 5.0), torch.tensor([[6.0, 0.0, 0.0, 0.0]])
+    even = torch.full((1, 4), 5.0)
+    one = torch.tensor([[6.0, 0.0, 0.0, 0.0]])
     assert describe_balance(even) == {"actor/expert_load_max": 1.0, "actor/expert_load_entropy": pytest.approx(1.0)}
     assert describe_balance(one) == {"actor/expert_load_max": 4.0, "actor/expert_load_entropy": 0.0}
     both = describe_balance(torch.cat([even, one]))
@@ -43,7 +45,7 @@ def test_the_metrics_follow_from_the_counts() -> None:
 def files(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("mixture")
     torch.manual_seed(0)
-    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES))  # type: ignore[no-untyped-call]
+    model = Qwen3MoeForCausalLM(AutoConfig.for_model("qwen3_moe", **SIZES))  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)

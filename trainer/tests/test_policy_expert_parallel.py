@@ -99,7 +99,8 @@ def runs(files: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", [name for variants in VARIANTS.values() for name in variants])
 def test_losses_and_weights_are_the_same(runs: dict[str, Run], variant: str, files: str) -> None:
-    expected, run = runs["one rank"], runs[variant]
+    expected = runs["one rank"]
+    run = runs[variant]
     assert expected.steps["grad_norm"][0] > 1e-2
     assert run.steps.keys() == expected.steps.keys()
     for name, steps in run.steps.items():
@@ -133,8 +134,10 @@ def one_rank(files: str, checkpoints: Path, rank: int, ranks: int) -> dict[str, 
     join(rank, ranks)
     results = {}
     for name, settings in VARIANTS[ranks].items():
-        saves, resumes = name == SAVED, name in RESUMED
-        model, training = settings["model"], settings["training"]
+        saves = name == SAVED
+        resumes = name in RESUMED
+        model = settings["model"]
+        training = settings["training"]
         results[name] = update(files, checkpoints, rank, model=model, training=training, saves=saves, resumes=resumes)
     dist.destroy_process_group()
     return results
@@ -185,13 +188,17 @@ def update(
         temperature=0.9,
         max_response_length=6,
     )
-    parts, whole = data_parallel_size(block, ranks), make_experience()
-    rows, part = len(whole) // parts, rank * parts // ranks
+    parts = data_parallel_size(block, ranks)
+    whole = make_experience()
+    rows = len(whole) // parts
+    part = rank * parts // ranks
     mask = whole.sequences.response_mask
     mine = whole.rows(slice(part * rows, (part + 1) * rows))
     batch = MiniBatch(mine, total_tokens=int(mask.sum()), total_sequences=len(whole))
     state: Parts = {"model": ModelState(actor.model), "optimizer": OptimizerState(actor.model, actor.optimizers)}
-    config, start, results = Checkpoint(asynchronous=False), 1, []
+    config = Checkpoint(asynchronous=False)
+    start = 1
+    results = []
     if resumes:
         resumed = resume(checkpoints, config, state)
         assert resumed is not None
@@ -234,7 +241,8 @@ def send_all_to_the_first_expert(rank: int) -> list[float]:
     join(rank, 2)
     weight = torch.ones(1, requires_grad=True)
     hidden = torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]], requires_grad=True)
-    chosen, shares = torch.zeros(3, 1, dtype=torch.long), torch.ones(3, 1)
+    chosen = torch.zeros(3, 1, dtype=torch.long)
+    shares = torch.ones(3, 1)
 
     def multiply(rows: torch.Tensor, numbers: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         assert not numbers.any()

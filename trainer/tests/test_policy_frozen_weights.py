@@ -81,7 +81,8 @@ def test_adapters_are_trained_in_float32_on_frozen_weights_of_the_dtype(
     mesh: DeviceMesh, device: str, tiny_model: str, dtype: torch.dtype
 ) -> None:
     """The initial adapter is 0: log-probabilities and merged weights equal the model's without it."""
-    full, adapted = make_actor(tiny_model, mesh, dtype), make_actor(tiny_model, mesh, dtype, Lora(rank=4))
+    full = make_actor(tiny_model, mesh, dtype)
+    adapted = make_actor(tiny_model, mesh, dtype, Lora(rank=4))
     dtypes = {(is_adapter(name), each.dtype) for name, each in adapted.model.named_parameters()}
     assert dtypes == {(True, torch.float32), (False, dtype)}
     tolerance = 0 if device == "cpu" else 1e-5

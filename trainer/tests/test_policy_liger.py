@@ -40,7 +40,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def install(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Install a liger-kernel without functions in `folder`."""
-    package, metadata = folder / PACKAGE / "transformers", folder / f"{PACKAGE}-{version}.dist-info"
+    package = folder / PACKAGE / "transformers"
+    metadata = folder / f"{PACKAGE}-{version}.dist-info"
     for each in (package, metadata):
         each.mkdir(parents=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: liger-kernel\nVersion: {version}\n")
@@ -96,7 +97,8 @@ def compare_with_torch(files: str) -> None:
     old = plain.log_probs(SEQUENCES)[0]
     advantages = torch.tensor([[1.0], [-1.0], [0.5]]).expand(old.shape)
     batch = MiniBatch(Experience(SEQUENCES, old, advantages), 6, 3)
-    expected, updated = plain.update(batch), plain.log_probs(SEQUENCES)[0]
+    expected = plain.update(batch)
+    updated = plain.log_probs(SEQUENCES)[0]
     fused = build_actor(files, liger=True)
     assert_close(fused.log_probs(SEQUENCES)[0], old, atol=5e-2, rtol=0)
     found = fused.update(batch)

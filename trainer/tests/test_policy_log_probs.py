@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from peak_bytes import PeakBytes
+from torch import Tensor
 from torch.testing import assert_close
 
 from rlt_trainer.policy import log_probs as module
@@ -18,7 +19,7 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_ELEMENTS", 3 * 11)
 
 
-def inputs(*, bias: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
+def inputs(*, bias: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     generator = torch.Generator().manual_seed(0)
     hidden, weight, offset = (
         torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -36,15 +37,19 @@ def test_log_probs_and_entropy_equal_torchs(scale: LogitScale, bias: bool) -> No
         logits = scale.softcap * torch.tanh(logits / scale.softcap)
     expected = torch.distributions.Categorical(logits=logits * scale.scale)
     log_probs, entropy = token_log_probs(hidden, weight, offset, targets, scale)
-    assert_close(log_probs, expected.log_prob(targets))
-    assert_close(entropy, expected.entropy())
+    assert_close(log_probs, expected.log_prob(targets))  # type: ignore[no-untyped-call]
+    assert_close(entropy, expected.entropy())  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("bias", [False, True])
 def test_gradients_equal_finite_differences(scale: LogitScale, bias: bool) -> None:
-    *parts, targets = inputs(bias=bias)
-    assert torch.autograd.gradcheck(lambda *each: token_log_probs(*each, targets, scale), parts)
+    hidden, weight, offset, targets = inputs(bias=bias)
+
+    def compute(hidden: Tensor, weight: Tensor, offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        return token_log_probs(hidden, weight, offset, targets, scale)
+
+    assert torch.autograd.gradcheck(compute, (hidden, weight) if offset is None else (hidden, weight, offset))
 
 
 def test_a_frozen_output_layer_gets_no_gradient() -> None:
@@ -87,7 +92,8 @@ def test_a_float32_head_does_not_round_the_logits_of_bfloat16() -> None:
 
 
 def test_the_gradient_of_the_weights_is_added_up_in_place() -> None:
-    hidden, weight = torch.randn(6, 128, requires_grad=True), torch.randn(1000, 128, requires_grad=True)
+    hidden = torch.randn(6, 128, requires_grad=True)
+    weight = torch.randn(1000, 128, requires_grad=True)
     counted = PeakBytes()
     with counted:
         token_log_probs(hidden, weight, None, torch.zeros(6, dtype=torch.int64), LogitScale())[0].sum().backward()  # type: ignore[no-untyped-call]

@@ -35,7 +35,8 @@ def measure_peak(compute: LogProbs, tokens: int, device: str) -> int:
     hidden = torch.randn(tokens, WIDTH, device=device, dtype=dtype, requires_grad=True)
     weight = (torch.randn(VOCABULARY, WIDTH, device=device, dtype=dtype) / WIDTH**0.5).requires_grad_()
     targets = torch.randint(VOCABULARY, (tokens,), device=device)
-    with PeakBytes() as counted:
+    counted = PeakBytes()
+    with counted:
         log_probs, entropy = compute(hidden, weight, targets)
         (log_probs.sum() + 0.01 * entropy.sum()).backward()  # type: ignore[no-untyped-call]
     return counted.peak

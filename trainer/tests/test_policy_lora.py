@@ -84,7 +84,8 @@ def test_only_adapters_are_trained_and_the_reference_is_the_model_without_them(
 def test_gathered_weights_are_merged_under_the_names_of_the_model(
     make_actor: MakeActor, tiny_model: str, kind: str
 ) -> None:
-    actor, plain = make_actor(KINDS[kind]), load_model(tiny_model, torch.float32)
+    actor = make_actor(KINDS[kind])
+    plain = load_model(tiny_model, torch.float32)
     learn(actor)
     plain.load_state_dict(dict(actor.gather_weights()), strict=True)
     assert_close(response_log_probs(plain, SEQUENCES, temperature=1.0)[0].detach(), actor.log_probs(SEQUENCES)[0])
@@ -96,7 +97,8 @@ def test_gathered_adapters_and_the_weights_below_them_add_up_to_the_merged_weigh
 ) -> None:
     actor = make_actor(KINDS[kind])
     learn(actor)
-    adapters, merged = dict(actor.gather_adapters()), dict(actor.gather_weights())
+    adapters = dict(actor.gather_adapters())
+    merged = dict(actor.gather_weights())
     for name, weight in actor.gather_weights(merged=False):
         assert torch.equal(weight, load_file(f"{tiny_model}/model.safetensors")[name])
         layer = f"base_model.model.{name.removesuffix('.weight')}"

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from ranks import run_ranks
 
-VOCABULARY, SHORT, LONG = 150_000, 32, 512
+VOCABULARY = 150_000
+SHORT = 32
+LONG = 512
 
 
 @pytest.mark.slow
@@ -36,8 +38,15 @@ def measure(folder: Path) -> tuple[int, int]:
     torch.set_num_threads(1)
     log_probs.CHUNK_ELEMENTS = 2**22
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=0, world_size=1)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 1}
-    config = Qwen3Config(vocab_size=VOCABULARY, num_key_value_heads=1, head_dim=16, **sizes)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=16,
+    )
     Qwen3ForCausalLM(config).save_pretrained(folder / "model")  # type: ignore[no-untyped-call]
     actor = Actor(
         str(folder / "model"),
@@ -59,6 +68,7 @@ def measure(folder: Path) -> tuple[int, int]:
         return counted.peak
 
     step(SHORT)  # creates the optimizer state
-    short, in_chunks = step(SHORT), step(LONG)
+    short = step(SHORT)
+    in_chunks = step(LONG)
     log_probs.CHUNK_ELEMENTS = LONG * VOCABULARY
     return in_chunks - short, step(LONG) - short

@@ -163,7 +163,9 @@ def measure_sync(folder: Path, **sizes: Any) -> tuple[float, int]:
     from rlt_trainer.policy.weight_files import to_file_format
     from rlt_trainer.rollout.buckets import Bucket, pack_buckets
 
-    experts, chosen, layers = sizes.get("num_experts", 1), 2 if "num_experts" in sizes else 1, 4
+    experts = sizes.get("num_experts", 1)
+    chosen = 2 if "num_experts" in sizes else 1
+    layers = 4
     common = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": layers} | sizes
     common |= {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
     config = Qwen3MoeConfig(**common, num_experts_per_tok=chosen) if experts > 1 else Qwen3Config(**common)

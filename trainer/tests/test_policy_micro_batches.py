@@ -21,11 +21,11 @@ from rlt_trainer.policy.offload import CPU
 SEQUENCES = Sequences.pad([[50, 51], [60], [50], [60]], [[70, 71, 72], [80], [90], [99]], pad_token_id=0)
 
 
-class Collectives(TorchDispatchMode):
+class Collectives(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts calls of each collective in torch.distributed."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.calls: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -47,13 +47,15 @@ def count_collectives(files: str, rows: int) -> Counter[str]:
         max_response_length=8,
     )
     zeros = torch.zeros(SEQUENCES.responses.shape)
-    with Collectives() as counted:
+    counted = Collectives()
+    with counted:
         actor.update(MiniBatch(Experience(SEQUENCES, zeros, zeros + 1), 6, 4))
     return counted.calls
 
 
 def test_replicas_reduce_gradients_once_per_step(tiny_model: str, process_group: None) -> None:
-    one, four = count_collectives(tiny_model, 4), count_collectives(tiny_model, 1)
+    one = count_collectives(tiny_model, 4)
+    four = count_collectives(tiny_model, 1)
     assert four["c10d::allreduce_"] == one["c10d::allreduce_"] == 3  # two layers and the root
 
 

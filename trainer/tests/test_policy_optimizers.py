@@ -26,6 +26,7 @@ from rlt_trainer.policy.eight_bit import BLOCK
 
 pytestmark = pytest.mark.usefixtures("process_group")
 RATE = 1e-3
+WEIGHT_DECAY = 0.01
 
 
 def make_actor(files: str, optimizer: str = "muon", lora: Lora | None = None) -> Actor:
@@ -73,12 +74,13 @@ def test_muon_updates_the_matrices_of_the_layers_as_torchs_muon(tiny_model: str)
     actor = make_actor(tiny_model)
     matrices, others = names_of(actor)
     plain = {name: nn.Parameter(weight) for name, weight in whole_weights(actor).items()}
-    options = {"lr": RATE, "weight_decay": 0.01}
     update_both(
         actor,
         plain,
-        torch.optim.Muon([plain[name] for name in matrices], adjust_lr_fn="match_rms_adamw", **options),
-        torch.optim.AdamW([plain[name] for name in others], fused=True, **options),
+        torch.optim.Muon(
+            [plain[name] for name in matrices], adjust_lr_fn="match_rms_adamw", lr=RATE, weight_decay=WEIGHT_DECAY
+        ),
+        torch.optim.AdamW([plain[name] for name in others], fused=True, lr=RATE, weight_decay=WEIGHT_DECAY),
     )
     for name, weight in whole_weights(actor).items():
         assert torch.equal(weight, plain[name]), name
@@ -90,14 +92,17 @@ def test_adamw_with_8_bits_updates_matrices_as_torchaos_and_the_others_as_adamw(
     plain = {name: nn.Parameter(weight) for name, weight in whole_weights(actor).items()}
     blocks = {name for name, weight in plain.items() if weight.ndim == 2 and weight.shape[1] % BLOCK == 0}
     assert blocks == {f"model.layers.{layer}.mlp.down_proj.weight" for layer in range(2)}
-    options = {"lr": RATE, "weight_decay": 0.01}
-    quantized = torchao.optim.AdamW8bit([plain[name] for name in blocks], block_size=BLOCK, **options)
+    quantized = torchao.optim.AdamW8bit(
+        [plain[name] for name in blocks], block_size=BLOCK, lr=RATE, weight_decay=WEIGHT_DECAY
+    )
     with torch.compiler.set_stance("force_eager"):
         update_both(
             actor,
             plain,
             quantized,
-            torch.optim.AdamW([each for name, each in plain.items() if name not in blocks], **options),
+            torch.optim.AdamW(
+                [each for name, each in plain.items() if name not in blocks], lr=RATE, weight_decay=WEIGHT_DECAY
+            ),
         )
     for name, weight in whole_weights(actor).items():
         torch.testing.assert_close(weight, plain[name].detach(), msg=name)

@@ -24,9 +24,11 @@ from rlt_trainer.policy.families import find_auto_class, validate_router_bias
 from rlt_trainer.policy.model import iterate_buffers
 from rlt_trainer.policy.router_bias import BIAS, compute_change, find_routers
 
-PROMPTS, RESPONSES = [[51, 52, 53], [54, 55], [56, 57]], [[58, 59], [60, 61, 62], [63]]
+PROMPTS = [[51, 52, 53], [54, 55], [56, 57]]
+RESPONSES = [[58, 59], [60, 61, 62], [63]]
 RATE = 0.01
-EXPERTS, SELECTED = 8, 2
+EXPERTS = 8
+SELECTED = 2
 
 
 def test_the_change_follows_from_the_counts() -> None:
@@ -96,7 +98,8 @@ def count_with_transformers(files: str) -> torch.Tensor:
 )
 def test_an_update_moves_the_biases_by_the_rate(settings: dict[str, Any], files: str, process_group: None) -> None:
     actor = build_actor(files, RATE, settings)
-    before, batch = read_biases(actor), build_batch()
+    before = read_biases(actor)
+    batch = build_batch()
     reference = actor.ref_log_probs(batch.experience.sequences)
     actor.update(batch)
     counts = count_with_transformers(files).double()
@@ -125,7 +128,8 @@ def test_a_skewed_router_becomes_balanced(files: str, process_group: None) -> No
         shares = [actor.update(build_batch()).shares for _ in range(40)]
         return shares[0], shares[-1]
 
-    (start, end), (_, unchanged) = run(RATE), run(0.0)
+    start, end = run(RATE)
+    _, unchanged = run(0.0)
     assert start["actor/expert_load_max"] > 2.5
     assert end["actor/expert_load_max"] < 0.75 * start["actor/expert_load_max"]
     assert end["actor/expert_load_entropy"] > start["actor/expert_load_entropy"] + 0.1

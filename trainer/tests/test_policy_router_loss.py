@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from ranks import join, run_ranks
 from torch.distributed.device_mesh import init_device_mesh
-from transformers import AutoModelForCausalLM, DeepseekV3Config, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, DeepseekV3Config, Qwen3MoeConfig, Qwen3MoeForCausalLM
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
 
 from rlt_api.blocks.algorithm import Algorithm
@@ -20,7 +20,8 @@ from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.families import validate_router_loss
 
-PROMPTS, RESPONSES = [[1, 2, 3], [4, 5], [6, 7]], [[8, 9], [10, 11, 12], [13]]
+PROMPTS = [[1, 2, 3], [4, 5], [6, 7]]
+RESPONSES = [[8, 9], [10, 11, 12], [13]]
 SIZES: dict[str, int] = {
     "vocab_size": 20,
     "hidden_size": 16,
@@ -39,7 +40,7 @@ SIZES: dict[str, int] = {
 def files(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("mixture")
     torch.manual_seed(0)
-    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES))  # type: ignore[no-untyped-call]
+    model = Qwen3MoeForCausalLM(AutoConfig.for_model("qwen3_moe", **SIZES))  # type: ignore[no-untyped-call]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
@@ -73,9 +74,9 @@ def compute_with_transformers(files: str) -> tuple[float, float]:
     losses = []
     for prompt, response in zip(PROMPTS[:2], RESPONSES[:2], strict=True):
         output = model(input_ids=torch.tensor([prompt + response]), output_router_logits=True)
-        losses += [load_balancing_loss_func((logits,), 4, 2) for logits in output.router_logits]
+        losses += [torch.as_tensor(load_balancing_loss_func((logits,), 4, 2)) for logits in output.router_logits]
     loss = torch.stack(losses).mean()
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     return float(loss.detach()), float(torch.nn.utils.get_total_norm(gradients))
 

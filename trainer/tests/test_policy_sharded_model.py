@@ -10,25 +10,32 @@ from pathlib import Path
 import pytest
 import torch
 from ranks import join, run_ranks
-from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import AutoConfig, Qwen3ForCausalLM, Qwen3MoeForCausalLM
 
 RANKS = 2
-SIZES: dict[str, int] = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2}
 
 
 def write_model(folder: Path) -> None:
     """Write a bfloat16 model with tied embeddings in several files."""
-    config = Qwen3Config(
-        vocab_size=301, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True, num_hidden_layers=3, **SIZES
+    config = AutoConfig.for_model(
+        "qwen3",
+        vocab_size=301,
+        num_key_value_heads=1,
+        head_dim=16,
+        tie_word_embeddings=True,
+        num_hidden_layers=3,
+        **SIZES,
     )
     torch.manual_seed(0)
-    model = Qwen3ForCausalLM(config).to(torch.bfloat16)  # type: ignore[no-untyped-call]
+    model = Qwen3ForCausalLM(config).bfloat16()  # type: ignore[no-untyped-call]
     model.save_pretrained(folder, max_shard_size="20KB")
 
 
 def write_mixture(folder: Path) -> None:
     """Write a bfloat16 mixture of six experts in each of 16 layers. Its files have tensors for each expert."""
-    config = Qwen3MoeConfig(
+    config = AutoConfig.for_model(
+        "qwen3_moe",
         vocab_size=64,
         num_key_value_heads=1,
         head_dim=16,
@@ -39,7 +46,7 @@ def write_mixture(folder: Path) -> None:
         **SIZES,
     )
     torch.manual_seed(0)
-    model = Qwen3MoeForCausalLM(config).to(torch.bfloat16)  # type: ignore[no-untyped-call]
+    model = Qwen3MoeForCausalLM(config).bfloat16()  # type: ignore[no-untyped-call]
     model.save_pretrained(folder, max_shard_size="400KB")
 
 
@@ -93,16 +100,16 @@ def one_rank(folder: str, parts: int, rank: int, ranks: int) -> dict[str, float]
     from rlt_trainer.policy.mesh import create_expert_mesh
     from rlt_trainer.policy.model import gather_weights, load_model
     from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
-    from rlt_trainer.policy.weight_files import to_file_format
+    from rlt_trainer.policy.weight_files import SafetensorsFiles, to_file_format
 
-    opened: list[sharded_weights.SafetensorsFiles] = []
+    opened: list[SafetensorsFiles] = []
 
-    class Counted(sharded_weights.SafetensorsFiles):
+    class Counted(SafetensorsFiles):
         def __init__(self, files: str) -> None:
             super().__init__(files)
             opened.append(self)
 
-    sharded_weights.SafetensorsFiles = Counted  # type: ignore[misc]
+    pytest.MonkeyPatch().setattr(sharded_weights, "SafetensorsFiles", Counted)
     join(rank, ranks)
     options = ModelOptions(
         mesh=init_device_mesh("cpu", (ranks,)),
@@ -113,7 +120,8 @@ def one_rank(folder: str, parts: int, rank: int, ranks: int) -> dict[str, float]
         model = load_sharded_model("actor", folder, options, response_log_probs)
     read = opened[0].bytes_read
     held = sum(each.to_local().numel() for each in model.parameters() if isinstance(each, DTensor))
-    expected, gathered = load_model(folder, torch.float32), dict(gather_weights(model))
+    expected = load_model(folder, torch.float32)
+    gathered = dict(gather_weights(model))
     named = dict(expected.named_parameters())
     same = gathered.keys() == named.keys() and all(torch.equal(gathered[name], named[name]) for name in named)
     buffers = dict(expected.named_buffers())

@@ -159,8 +159,10 @@ def run_variant(files: str, rank: int, ranks: int, model: Json, training: Json) 
     )
     sequences = make_pairs()
     reference = (actor.ref_log_probs(sequences) * sequences.response_mask).sum(-1)
-    whole, groups = Pairs.split(sequences, reference), data_parallel_size(block, ranks)
-    size, group = len(whole) // groups, rank * groups // ranks
+    whole = Pairs.split(sequences, reference)
+    groups = data_parallel_size(block, ranks)
+    size = len(whole) // groups
+    group = rank * groups // ranks
     part = whole.rows(slice(group * size, (group + 1) * size))
     steps = []
     for _ in range(STEPS):

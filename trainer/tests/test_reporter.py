@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlt_api.spec.training_config import ProgressReport
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_pod.report.metric_rules import Limit
 from rlt_trainer.driver.reporter import Reporter
@@ -37,7 +38,8 @@ class Collected:
 
 
 def test_validation_and_steps_reach_files_console_and_sinks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    server, sink = ProgressServer(0, run_directory=tmp_path), Collected()
+    server = ProgressServer(0, run_directory=tmp_path)
+    sink = Collected()
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=3, sinks=Sinks([sink]))
     reporter.validation({"val-core/gsm8k/reward/mean@1": 0.25})
     reporter.step(1, METRICS, [{"reward": 0.5}] * 300)
@@ -54,7 +56,9 @@ def test_validation_and_steps_reach_files_console_and_sinks(tmp_path: Path, caps
 
 
 def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_record(tmp_path: Path) -> None:
-    run, server, sink = RunDirectory(tmp_path), ProgressServer(0, run_directory=tmp_path), Collected()
+    run = RunDirectory(tmp_path)
+    server = ProgressServer(0, run_directory=tmp_path)
+    sink = Collected()
     run.append_metrics(1, METRICS)
     reporter = Reporter(server, run, total_steps=3, sinks=Sinks([sink]))
     reporter.resumed(1, {"critic/rewards/mean": 0.25})
@@ -65,10 +69,12 @@ def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_rec
     assert sink.steps == [(2, {"critic/rewards/mean": 0.75})]
 
 
-def test_another_runs_checkpoint_is_not_the_latest_one_of_this_run(tmp_path: Path) -> None:
+def test_another_runs_checkpoint_is_not_the_latest_one_of_this_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
-    published = []
-    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+    published: list[ProgressReport] = []
+    monkeypatch.setattr(server, "publish", lambda report, _: published.append(report))
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
     reporter.resumed(20, None)
     reporter.checkpoint(25)
@@ -76,10 +82,12 @@ def test_another_runs_checkpoint_is_not_the_latest_one_of_this_run(tmp_path: Pat
     assert [(report.step, report.latest_checkpoint_step) for report in published[1:]] == [(20, None), (20, 25)]
 
 
-def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(tmp_path: Path) -> None:
+def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
-    published = []
-    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+    published: list[ProgressReport] = []
+    monkeypatch.setattr(server, "publish", lambda report, _: published.append(report))
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
     reporter.checkpoint(10)
     reporter.checkpoint_failed("No space left on device")
@@ -91,7 +99,9 @@ def test_the_report_has_the_error_of_a_save_until_a_checkpoint_is_complete(tmp_p
 
 def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunDirectory(tmp_path)
-    driver, rank, engine = Stopwatch(step=1), Stopwatch(0, step=1), Stopwatch(1, engine=0, step=1)
+    driver = Stopwatch(step=1)
+    rank = Stopwatch(0, step=1)
+    engine = Stopwatch(1, engine=0, step=1)
     with driver.measure("step"), rank.measure("gen"):
         pass
     with engine.measure("gen"):
@@ -125,10 +135,13 @@ def test_the_longest_step_is_of_the_whole_run(tmp_path: Path, capsys: pytest.Cap
     assert (report["longestStepSeconds"], report["secondsPerStep"]) == (9.5, 2.0)
 
 
-def test_a_broken_rule_is_published_and_a_resumed_run_needs_new_steps(tmp_path: Path) -> None:
-    server, limits = ProgressServer(0, run_directory=tmp_path), {"gradientSpikes": Limit(10.0, 2)}
-    published = []
-    server.publish = lambda report, _: published.append(report)  # type: ignore[method-assign]
+def test_a_broken_rule_is_published_and_a_resumed_run_needs_new_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    limits = {"gradientSpikes": Limit(10.0, 2)}
+    published: list[ProgressReport] = []
+    monkeypatch.setattr(server, "publish", lambda report, _: published.append(report))
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30, limits=limits)
     for step in range(1, 26):
         reporter.step(step, {**METRICS, "actor/grad_norm": 1.0 if step <= 20 else math.inf}, [])

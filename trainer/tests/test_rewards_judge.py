@@ -95,13 +95,16 @@ def test_placeholders_are_replaced_once_and_other_braces_stay() -> None:
 
 
 def test_a_conversation_is_shown_with_its_roles() -> None:
-    system, user = {"role": "system", "content": "Add."}, {"role": "user", "content": "3 + 4"}
+    system = {"role": "system", "content": "Add."}
+    user = {"role": "user", "content": "3 + 4"}
     one, two = (Prompt(0, (1,), "<|user|>", "7", "7", "", messages=each) for each in ([user], [system, user]))
     assert (format_task(one), format_task(two)) == ("3 + 4", "system: Add.\n\nuser: 3 + 4")
 
 
 def test_requests_run_at_the_same_time_up_to_the_concurrency(server: Server) -> None:
-    meeting, running, most = threading.Barrier(3), threading.Semaphore(3), []
+    meeting = threading.Barrier(3)
+    running = threading.Semaphore(3)
+    most = []
 
     def answer(body: dict[str, Any]) -> tuple[int, dict[str, str], str]:
         most.append(running.acquire(blocking=False))
@@ -122,7 +125,8 @@ def test_a_response_is_scored_while_another_one_waits(server: Server) -> None:
     server.answer = lambda body: say(f"SCORE: {float('slow' not in str(body) or first_is_scored.wait(60))}")
     with build(server) as scorer:
         batch = scorer.open_batch()
-        slow, fast = batch.start("slow", PROMPT), batch.start("fast", PROMPT)
+        slow = batch.start("slow", PROMPT)
+        fast = batch.start("fast", PROMPT)
         assert fast.result() == {"grader": 1.0}
         first_is_scored.set()
         assert slow.result() == {"grader": 1.0}

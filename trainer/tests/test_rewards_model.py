@@ -64,10 +64,8 @@ def write_model(folder: Path, *, num_labels: int = 1, pads: bool = True, max_len
 @with_group
 def test_scores_are_the_classifiers_logits_and_independent_of_the_batch(tmp_path: Path, pads: bool) -> None:
     path = write_model(tmp_path, pads=pads)
-    classifier, tokenizer = (
-        AutoModelForSequenceClassification.from_pretrained(path),
-        AutoTokenizer.from_pretrained(path),
-    )
+    classifier = AutoModelForSequenceClassification.from_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(path)
     texts = ["<|bos|><|user|>2+2?<|eos|><|assistant|>4<|eos|>", "2+2=5, or 6"]
     expected = [classifier(torch.tensor([tokenizer(text)["input_ids"]])).logits[0, 0].item() for text in texts]
     scores = load(path).score([CHAT, "2+2="], ["4", "5, or 6"])
@@ -102,7 +100,8 @@ def test_two_ranks_hold_half_of_the_weights_and_give_one_ranks_scores(tmp_path: 
 @with_group
 def test_smaller_batches_do_not_change_the_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = load(write_model(tmp_path))
-    prompts, responses = ["a" * n for n in range(1, 9)], ["b"] * 8
+    prompts = ["a" * n for n in range(1, 9)]
+    responses = ["b"] * 8
     at_once = judge.score(prompts, responses)
     monkeypatch.setattr(reward_model, "MAX_TOKENS", 10)
     torch.testing.assert_close(judge.score(prompts, responses), at_once, rtol=1e-5, atol=1e-6)
@@ -166,7 +165,8 @@ def test_workers_share_the_responses_and_the_scores_keep_their_order(
             self.shares = tuple(map(len, texts))
             return [torch.tensor([float(text) for text in part]) for part in texts]
 
-    workers, names = TwoWorkers(), ["0", "1", "2", "3", "4"]
+    workers = TwoWorkers()
+    names = ["0", "1", "2", "3", "4"]
     missing = cast(Any, None)
     generation = RolloutGenerator(
         make_config(),

@@ -58,7 +58,8 @@ def call(sandbox: Sandbox, calls: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     """Return the outcomes of calls that start at the same time."""
 
     async def gather() -> list[Outcome]:
-        return await asyncio.gather(*(sandbox.call(each) for each in calls))
+        outcomes: list[Outcome] = await asyncio.gather(*(sandbox.call(arguments) for arguments in calls))
+        return outcomes
 
     return asyncio.run(gather())
 

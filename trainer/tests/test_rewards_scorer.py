@@ -181,15 +181,17 @@ def test_a_pattern_that_backtracks_times_out(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_timeout_of_a_function_is_a_failure() -> None:
-    hanging, skipped = Failure("timed_out", ""), Failure("timed_out", "", was_called=False)
-    outcomes = {"fetch": [1.0, hanging, 1.0], "math": [hanging, 0.5, skipped]}
+    hanging = Failure("timed_out", "")
+    skipped = Failure("timed_out", "", was_called=False)
+    outcomes: dict[str, list[Outcome]] = {"fetch": [1.0, hanging, 1.0], "math": [hanging, 0.5, skipped]}
     scores = combine(outcomes, {"fetch": 1.0, "math": 1.0}, rules={"math"})
     assert scores.total.nan_to_num(-1).tolist() == [1.0, -1.0, -1.0]
     assert scores.reasons == {"fetch/timed_out": 1, "math/timed_out": 2}
 
 
 def test_math_is_the_rule_of_preset_math_and_fails_if_the_answer_cannot_be_parsed() -> None:
-    texts, truths = [r"\boxed{95}", r"\boxed{96}", "95"], ["095", "095", ""]
+    texts = [r"\boxed{95}", r"\boxed{96}", "95"]
+    truths = ["095", "095", ""]
     scores = score([{"name": PRESET_REWARD["math"]}], texts, [prompt(truth) for truth in truths])
     assert scores.total.nan_to_num(-1).tolist() == [1.0, 0.0, -1.0]
     assert scores.reasons == {"math/raised": 1}

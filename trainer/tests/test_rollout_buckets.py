@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 
@@ -18,7 +18,8 @@ from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.weight_channel import GroupAddress, receive_weights, send_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
-CPU, HOST = torch.device("cpu"), "127.0.0.1"
+CPU = torch.device("cpu")
+HOST = "127.0.0.1"
 
 
 def weights() -> dict[str, Tensor]:
@@ -51,12 +52,12 @@ def test_buckets_are_bounded_and_contain_all_tensors(limit: int, count: int) -> 
 def test_tensors_are_packed_lazily() -> None:
     taken = []
 
-    def stream() -> object:
+    def stream() -> Iterator[tuple[str, Tensor]]:
         for name, tensor in weights().items():
             taken.append(name)
             yield name, tensor
 
-    first = next(iter(pack_buckets(stream(), allocate, limit=100)))  # type: ignore[arg-type]
+    first = next(iter(pack_buckets(stream(), allocate, limit=100)))
     assert [layout.name for layout in first.layouts] == ["a", "b"]
     assert taken == ["a", "b", "c"]  # the third tensor did not fit in the first bucket
 

@@ -53,7 +53,8 @@ def test_every_element_that_is_not_the_nearest_value_is_counted(dtype: torch.dty
     bits = values.view(torch.int8).clone()
     is_inside = (values.float().abs() > 0) & (values.float().abs() < torch.finfo(dtype).max)
     bits[is_inside] += step  # a neighbor
-    changed, exact = bits.view(dtype), weight / scales
+    changed = bits.view(dtype)
+    exact = weight / scales
     is_nearest = (changed.float() - exact).abs() <= 1.0001 * (values.float() - exact).abs()  # in the middle of both
     is_wrong = ~is_nearest  # NaN, too
     assert is_wrong[is_inside].float().mean() > 0.99

@@ -15,7 +15,9 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 
-START, END, IMAGE = 262, 263, 264
+START = 262
+END = 263
+IMAGE = 264
 """Tokens of vision_model.py."""
 PROMPTS = [
     [START, *[IMAGE] * 4, END, 63],
@@ -73,7 +75,7 @@ def compare(pair: Pair, responses: Sequence[Response], times: int) -> list[torch
     """Return whether the policy has the log-probability of each token in responses to the prompts, `times` times."""
     tokens = [each.token_ids for each in responses]
     log_probs, _ = pair.rank.log_probs(Sequences.pad(PROMPTS * times, tokens, pad_token_id=0, images=IMAGES * times))
-    expected = torch.from_numpy(log_probs).split([len(each) for each in tokens])
+    expected = torch.split(torch.from_numpy(log_probs), [len(each) for each in tokens])
     return [
         (torch.tensor(response.log_probs) - row).abs() < 1e-4 for row, response in zip(expected, responses, strict=True)
     ]

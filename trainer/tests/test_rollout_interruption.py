@@ -29,7 +29,8 @@ class Observed(TransformersEngine):
     stop = 10**6
 
     def observe(self) -> None:
-        forward, calls = self._model.forward, 0
+        forward = self._model.forward
+        calls = 0
         self.reached = Event()
 
         def counted(**inputs: object) -> object:
@@ -110,7 +111,8 @@ def test_requests_that_arrive_during_generation_join_it(sampler: EngineCalls) ->
 def test_after_an_update_each_token_has_the_log_prob_of_the_weights_that_sampled_it(
     sampler: EngineCalls, tiny_model: str
 ) -> None:
-    old, new = load_model(tiny_model, torch.float32), load_scaled_model(tiny_model)
+    old = load_model(tiny_model, torch.float32)
+    new = load_scaled_model(tiny_model)
     responses = start_until(sampler, 3)
     sampler.update_weights(new.named_parameters())
     for prompt, response in zip(PROMPTS, responses.result(60), strict=True):

@@ -84,7 +84,8 @@ async def settle() -> None:
 
 @run
 async def test_requests_that_arrive_together_are_sent_together_in_order() -> None:
-    first, second = Held(), Held()
+    first = Held()
+    second = Held()
     router, _ = build_router(first, second)
     start(router, *range(6))
     await settle()
@@ -104,7 +105,8 @@ async def test_responses_arrive_as_they_end() -> None:
 
 @run
 async def test_waiting_requests_go_to_the_first_engine_that_has_room() -> None:
-    slow, fast = Held(), Held()
+    slow = Held()
+    fast = Held()
     router, _ = build_router(slow, fast, max_requests=4)
     start(router, *range(30))
     await settle()
@@ -118,7 +120,8 @@ async def test_waiting_requests_go_to_the_first_engine_that_has_room() -> None:
 
 @run
 async def test_the_requests_of_a_prompt_prefer_the_engine_that_has_it() -> None:
-    first, second = Held(), Held()
+    first = Held()
+    second = Held()
     router, _ = build_router(first, second)
     prompt = list(range(40))
     turn = [*prompt, *range(50, 70)]
@@ -152,7 +155,8 @@ async def test_validation_goes_before_requests_in_the_background() -> None:
 
 @run
 async def test_the_requests_of_a_lost_engine_go_to_another() -> None:
-    first, second = Held(), Held()
+    first = Held()
+    second = Held()
     router, lost = build_router(first, second)
     tasks = start(router, *range(4))
     await settle()
@@ -167,7 +171,8 @@ async def test_the_requests_of_a_lost_engine_go_to_another() -> None:
 
 @run
 async def test_requests_wait_for_an_engine_if_all_are_lost() -> None:
-    engine, restarted = Held(), Held()
+    engine = Held()
+    restarted = Held()
     router, lost = build_router(engine)
     (task,) = start(router, 7)
     await settle()

@@ -44,7 +44,8 @@ def test_on_policy_metrics_are_the_same_as_with_colocated_engines(make_config: M
 @pytest.mark.slow
 def test_one_step_off_trains_on_responses_of_older_weights(make_config: MakeConfig, tmp_path: Path) -> None:
     rollout = {**SEPARATE, "engine": "vllm", "staleness": {"maxSteps": 1}}
-    config, file = make_config(**REWARD, rolloutWorkers=1, rolloutCpusPerWorker=2, rollout=rollout), tmp_path / "config"
+    config = make_config(**REWARD, rolloutWorkers=1, rolloutCpusPerWorker=2, rollout=rollout)
+    file = tmp_path / "config"
     file.write_text(config.model_dump_json(by_alias=True))
     command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

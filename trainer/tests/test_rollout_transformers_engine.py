@@ -38,7 +38,8 @@ def test_a_float32_head_computes_the_logits_of_the_trainers(tiny_model: str) -> 
     """In bfloat16, the rest of the model has the same rounding in both."""
     engine = TransformersEngine(tiny_model, dtype=torch.bfloat16, device=torch.device("cpu"), float32_head=True)
     found = torch.tensor(asyncio.run(engine.log_probs([[50, 51, 52, 53]])))
-    model, sequences = load_model(tiny_model, torch.bfloat16), Sequences.pad([[50]], [[51, 52, 53]], pad_token_id=0)
+    model = load_model(tiny_model, torch.bfloat16)
+    sequences = Sequences.pad([[50]], [[51, 52, 53]], pad_token_id=0)
     with torch.no_grad():
         cast, plain = (
             response_log_probs(model, sequences, temperature=1.0, float32_head=each)[0] for each in (True, False)
@@ -89,7 +90,8 @@ def test_samples_follow_the_distribution() -> None:
 
 
 def test_an_update_of_the_weights_changes_log_probs(tiny_model: str) -> None:
-    engine, other = sampler(tiny_model), load_model(tiny_model, torch.float32)
+    engine = sampler(tiny_model)
+    other = load_model(tiny_model, torch.float32)
     with torch.no_grad():
         for parameter in other.parameters():
             parameter.mul_(1.5)
@@ -122,7 +124,8 @@ def test_top_k_1_and_temperature_0_are_greedy(tiny_model: str, changes: dict[str
 
 def test_max_tokens_may_differ_between_requests(tiny_model: str) -> None:
     engine = sampler(tiny_model)
-    whole, limits = engine.generate(PROMPTS, SEEDS), [1, 4, 6]
+    whole = engine.generate(PROMPTS, SEEDS)
+    limits = [1, 4, 6]
     responses = engine.generate(PROMPTS, SEEDS, max_tokens=limits)
     assert [each.token_ids for each in responses] == [each.token_ids[:n] for each, n in zip(whole, limits, strict=True)]
     assert [each.finish_reason for each in responses] == ["length"] * 3

@@ -112,7 +112,8 @@ def change_one(old: Weights, new: Weights) -> Weights:
 @pytest.mark.long
 def test_an_engine_generates_the_same_after_sleep(pair: Pair) -> None:
     """With freeCacheEngine on GPUs, the engine's memory is free during sleep."""
-    prompts, seeds = [list(prompt.token_ids) for prompt in PROBES], [1, 2, 3, 4]
+    prompts = [list(prompt.token_ids) for prompt in PROBES]
+    seeds = [1, 2, 3, 4]
     pair.sync()
     before = [response.token_ids for response in pair.generate(prompts, seeds)]
     sleeps = torch.cuda.is_available()

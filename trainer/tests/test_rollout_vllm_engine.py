@@ -90,7 +90,8 @@ def test_responses_depend_on_the_seed_and_have_the_log_probs_of_the_policy(pair:
 @pytest.mark.slow
 def test_greedy_responses_are_the_most_probable(pair: Pair) -> None:
     pair.sync()
-    prompts, sampling = [list(prompt.token_ids) for prompt in PROBES], pair.engines.sampling
+    prompts = [list(prompt.token_ids) for prompt in PROBES]
+    sampling = pair.engines.sampling
     responses = pair.generate(prompts, [0] * 4, sampling.greedy())
     assert responses == pair.generate(prompts, [1] * 4, sampling.greedy())
     sampled = pair.generate(prompts, [5] * 4, replace(sampling, top_k=1))
@@ -211,4 +212,4 @@ def assert_log_probs_of_the_policy(pair: Pair, prompts: list[list[int]], respons
 def policy_log_probs(pair: Pair, sequences: Sequences) -> list[torch.Tensor]:
     """Return the policy's log-probabilities of each response."""
     log_probs, _ = pair.rank.log_probs(sequences)
-    return list(torch.from_numpy(log_probs).split(sequences.response_lengths()))
+    return list(torch.split(torch.from_numpy(log_probs), sequences.response_lengths()))

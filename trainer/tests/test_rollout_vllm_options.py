@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from rlt_api.blocks.rollout import Rollout
+from rlt_api.spec.engine_options import SET_BY
 from rlt_trainer.rollout.vllm_adapters import Adapters
-from rlt_trainer.rollout.vllm_options import SET_BY, build_engine_options, check_engine_kwargs
+from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
 
 
 def options(rollout: dict[str, Any], *, on_gpu: bool = False) -> dict[str, Any]:

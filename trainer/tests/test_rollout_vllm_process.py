@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 import torch
 from torch import Tensor
@@ -69,7 +69,8 @@ def main(files: str) -> None:
         VllmEngine(files, dtype="float32", rollout=rollout, max_model_len=21, seed=0), sampling, devices=2
     )
     model = load_model(files, torch.float32)
-    sent, held = engine.update_weights(model.named_parameters(), limit=10_000), engine.sum_weights()
+    sent = engine.update_weights(model.named_parameters(), limit=10_000)
+    held = engine.sum_weights()
     assert find_moved_weights(sent, held) == []
     assert all(elements for _, elements in held.weights.values()), "the place of each weight in both shards is known"
     engine.update_weights((name, exchange_halves(name, weight)) for name, weight in model.named_parameters())

@@ -31,7 +31,8 @@ from rlt_trainer.rollout.weight_channel import (
 )
 from rlt_trainer.rollout.weight_sums import sum_weights
 
-ROUNDS, HOST = 2, "127.0.0.1"
+ROUNDS = 2
+HOST = "127.0.0.1"
 
 
 def weights(device: str, factor: float) -> dict[str, Tensor]:
@@ -90,7 +91,8 @@ def test_shared_memory_is_used_again_once_no_tensor_holds_it() -> None:
     sender = SharedSender(torch.device("cpu"))
     sender.limit = 30_000
     receiver = SharedReceiver(sender.address, torch.device("cpu"))
-    before, kept = find_blocks(), []
+    before = find_blocks()
+    kept = []
     with ThreadPoolExecutor(1) as threads:
         for factor in range(1, 6):
             sent = {f"{number}.{name}": each for number in range(4) for name, each in weights("cpu", factor).items()}

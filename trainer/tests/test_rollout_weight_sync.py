@@ -58,7 +58,8 @@ def test_a_large_difference_in_bfloat16_is_a_warning(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "fp8"])
 def test_garbage_fails_with_every_dtype(dtype: str) -> None:
-    expected, garbage = [-1.0, -2.0], [-1.4, -2.9]
+    expected = [-1.0, -2.0]
+    garbage = [-1.4, -2.9]
     with pytest.raises(StaleWeightsError, match=rf"differ from the policy's by 0.65 .* \(maximum for {dtype}: 0.5\)"):
         compare_log_probs(expected, garbage, dtype)
     with pytest.raises(StaleWeightsError, match=rf"maximum for {dtype}: 0.6"):
@@ -111,7 +112,8 @@ def test_one_changed_bit_of_one_layer_is_detected(tiny_model: str) -> None:
 
 
 def test_the_sum_does_not_depend_on_the_layout() -> None:
-    q, k = torch.randn(3, 4).bfloat16(), torch.randn(2, 4).bfloat16()
+    q = torch.randn(3, 4).bfloat16()
+    k = torch.randn(2, 4).bfloat16()
     fused = torch.cat([torch.cat([q, k]), torch.zeros(3, 4), -torch.zeros(1, 4)]).T.contiguous()
     assert sum_elements(fused.float()) == (sum_elements(q) + sum_elements(k)) % 2**64
 
@@ -144,7 +146,9 @@ def test_exchanged_elements_change_the_sum_of_a_weight_and_not_of_a_layer(exchan
 
 def test_the_sum_of_a_weight_adds_up_over_its_shards() -> None:
     """Two devices have rows of q and k in one tensor, and columns of o. Both have k whole."""
-    q, k, o = torch.randn(8, 6), torch.randn(2, 6), torch.randn(4, 8)
+    q = torch.randn(8, 6)
+    k = torch.randn(2, 6)
+    o = torch.randn(4, 8)
     devices = []
     for device in range(2):
         summation = Summation()
@@ -154,7 +158,8 @@ def test_the_sum_of_a_weight_adds_up_over_its_shards() -> None:
         part = o[:, 4 * device : 4 * device + 4]
         summation.add("0.o", part, Layout((Piece("0.o", 0, 4, 0),), 4 * device, part.shape))
         devices.append(summation.read())
-    sent, held = sum_weights([("0.q", q), ("0.k", k), ("0.o", o)]), add_up_sums(devices)
+    sent = sum_weights([("0.q", q), ("0.k", k), ("0.o", o)])
+    held = add_up_sums(devices)
     assert held.weights["0.k"] == (2 * sent.weights["0.k"][0] % 2**64, 2 * k.numel())
     assert find_moved_weights(sent, held) == []
 
@@ -177,7 +182,8 @@ def test_moved_weights_are_found(held: dict[str, tuple[int, int]], moved: list[s
 
 
 def test_sums_are_by_layer_and_expert() -> None:
-    one, stack = torch.ones(1), torch.randn(3, 4, 5)
+    one = torch.ones(1)
+    stack = torch.randn(3, 4, 5)
     sums = sum_weights(
         [
             ("model.layers.1.q", one),
@@ -194,7 +200,9 @@ def test_sums_are_by_layer_and_expert() -> None:
 
 def test_experts_are_verified_one_by_one_under_fused_and_single_names() -> None:
     """The policy sends single experts, and the engine holds a stack, with rows and columns in another order."""
-    gate, up, down = torch.randn(3, 8, 4), torch.randn(3, 8, 4), torch.randn(3, 4, 8)
+    gate = torch.randn(3, 8, 4)
+    up = torch.randn(3, 8, 4)
+    down = torch.randn(3, 4, 8)
     single = {"gate_proj": gate, "up_proj": up, "down_proj": down}
     sent = sum_weights(
         (f"model.layers.0.mlp.experts.{expert}.{name}.weight", stack[expert])

@@ -69,7 +69,8 @@ class Run:
         )
 
     async def _open(self) -> tuple[HeldEngine, Router]:
-        engine, router = HeldEngine(), Router(lambda *_: None)
+        engine = HeldEngine()
+        router = Router(lambda *_: None)
         router.add(engine, max_requests=8)
         return engine, router
 
@@ -112,7 +113,8 @@ def test_responses_are_scored_before_the_last_one_of_their_batch_is_complete(sta
 def test_a_response_is_scored_while_another_one_of_its_group_is_generated(
     start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events, scored = list[str](), Future[None]()
+    events: list[str] = []
+    scored = Future[None]()
 
     def exact(response: str, ground_truth: str) -> float:
         events.append(f"scored {response}")

@@ -10,7 +10,7 @@ from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.rollouts import PendingGroup, Rollout
 from rlt_trainer.driver.saved_rollouts import pack, unpack
 from rlt_trainer.driver.schedule import Group
-from rlt_trainer.rewards.outcome import Failure
+from rlt_trainer.rewards.outcome import Failure, Outcome
 from rlt_trainer.rollout.engine import EngineError
 
 PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in range(4)]
@@ -18,7 +18,7 @@ RESPONSES = [
     Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length"),
     Response((8,), (-math.pi,), prompt=(1, 2), earlier=(Response((9, 9), (-1.0, -2.0), prompt=(3,)),)),
 ]
-OUTCOMES = [
+OUTCOMES: list[dict[str, Outcome]] = [
     {"exact": 1 / 3, "judge": Failure("unavailable", "status 503"), "environment": 0.5},
     {"exact": Failure("timed_out", "skipped", was_called=False), "judge": 0.25},
 ]
@@ -33,7 +33,8 @@ def decode(token_ids: Sequence[int]) -> str:
 
 
 def build_group(number: int, *, is_complete: bool = True) -> Group:
-    prompt, pending = PROMPTS[number % 4], PendingGroup()
+    prompt = PROMPTS[number % 4]
+    pending = PendingGroup()
     if is_complete:
         pending.scored.set_result(
             [
@@ -45,7 +46,8 @@ def build_group(number: int, *, is_complete: bool = True) -> Group:
 
 
 def test_groups_are_restored_unchanged() -> None:
-    ready, others = [build_group(7), build_group(9)], [build_group(10, is_complete=False), build_group(12)]
+    ready = [build_group(7), build_group(9)]
+    others = [build_group(10, is_complete=False), build_group(12)]
     lost = build_group(11, is_complete=False)
     lost.pending.fail(EngineError("the prompt is too long"))
     restored = unpack(pack(ready, [*others, lost]), prompts=by_index, decode=decode)
@@ -57,7 +59,8 @@ def test_groups_are_restored_unchanged() -> None:
                 other.prompt,
                 other.seeds,
             )
-            results, expected = other.results(), one.results()
+            results = other.results()
+            expected = one.results()
             assert (results is None) == (expected is None)
             for rollout, original in zip(results or [], expected or [], strict=True):
                 assert (rollout.prompt, rollout.response, rollout.text) == (

@@ -13,7 +13,8 @@ from rlt_trainer.driver.rollouts import PendingGroup
 from rlt_trainer.driver.schedule import Group, Schedule, Selection, choose_groups
 from rlt_trainer.errors import TrainingError
 
-SIZE, LAST = 4, 9
+SIZE = 4
+LAST = 9
 
 
 class Generation:
@@ -223,7 +224,8 @@ def test_on_policy_groups_of_an_incomplete_batch_are_not_saved() -> None:
 
 
 def test_a_group_that_would_be_too_old_is_awaited() -> None:
-    old, new = [build_group(number, 1) for number in range(SIZE)], [build_group(9 + n, 2) for n in range(SIZE)]
+    old = [build_group(number, 1) for number in range(SIZE)]
+    new = [build_group(9 + n, 2) for n in range(SIZE)]
     for step, is_chosen in [(2, True), (3, False)]:
         chosen = choose_groups(new, old, step=step, size=SIZE, max_staleness=2)
         assert (chosen == new) == is_chosen

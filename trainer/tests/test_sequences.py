@@ -91,7 +91,8 @@ def test_other_processes_get_the_same_values_without_the_padding() -> None:
     assert (received.total_tokens, received.total_sequences) == (3, 2)
     for ours, theirs in ((received.experience.sequences, padded), (received.experience, experience)):
         for field in fields(ours):
-            one, other = getattr(ours, field.name), getattr(theirs, field.name)
+            one = getattr(ours, field.name)
+            other = getattr(theirs, field.name)
             assert one is None if other is None else field.name == "sequences" or torch.equal(one, other)
 
 

@@ -74,7 +74,7 @@ def small(model_type: str, **changes: Any) -> Any:
 def test_the_formula_agrees_with_torchs_counter(model_type: str) -> None:
     config = small(model_type, attn_implementation="sdpa")
     tokens = torch.zeros(2, 7, dtype=torch.long)
-    model = AutoModelForCausalLM.from_config(config)
+    model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         loss = model(tokens).logits.sum()
         forward = counter.get_total_flops()
@@ -94,7 +94,7 @@ def test_every_mixture_is_tested() -> None:
 def test_the_weights_of_a_mixture_are_those_that_multiply_a_token(model_type: str) -> None:
     config = small(model_type, **MIXTURES[model_type])
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     active = {".experts.": config.num_experts_per_tok / count_experts(config)}
     weights = {name: each.numel() for name, each in model.named_parameters() if each.ndim > 1 and ".layers." in name}
     matrices = {name: n for name, n in weights.items() if not name.endswith("_bias")}
@@ -113,7 +113,7 @@ def test_the_formula_of_a_mixture_agrees_with_torchs_counter(model_type: str) ->
     """The attention of the others has another form: transformers computes linear attention in chunks, and all of Llama
     4's experts for each token."""
     config = small(model_type, **MIXTURES[model_type], attn_implementation="eager", experts_implementation="eager")
-    model = AutoModelForCausalLM.from_config(config)
+    model = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     with FlopCounterMode(display=False) as counter:
         model(torch.zeros(2, 7, dtype=torch.long))
     shape = find_shape(config)
@@ -161,17 +161,16 @@ def test_deepseek_v3_activates_37_billion_weights() -> None:
 
 
 def test_an_expert_counts_for_the_tokens_routed_to_it() -> None:
-    dense, mixture = (
-        find_shape(small("qwen3")),
-        find_shape(small("qwen3_moe", moe_intermediate_size=40, num_experts=8, num_experts_per_tok=2)),
-    )
+    dense = find_shape(small("qwen3"))
+    mixture = find_shape(small("qwen3_moe", moe_intermediate_size=40, num_experts=8, num_experts_per_tok=2))
     assert dense
     assert mixture
     assert mixture.weights - dense.weights == 3 * 48 * 8  # two experts of half the width, and the router
 
 
 def test_a_window_limits_the_pairs() -> None:
-    whole, windowed = find_shape(small("mistral", sliding_window=None)), find_shape(small("mistral", sliding_window=4))
+    whole = find_shape(small("mistral", sliding_window=None))
+    windowed = find_shape(small("mistral", sliding_window=4))
     assert whole
     assert windowed
     assert count_forward_flops(whole, [4]) == count_forward_flops(windowed, [4])

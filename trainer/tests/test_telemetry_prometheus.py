@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -42,7 +43,7 @@ def scrape(metrics: dict[str, float], report: ProgressReport | None = None) -> d
     )
 
     class Snapshots(Collector):
-        def collect(self):  # type: ignore[no-untyped-def]
+        def collect(self) -> Iterable[Metric]:
             return build_families(snapshot)
 
     registry = CollectorRegistry()

@@ -17,7 +17,9 @@ from rlt_trainer.telemetry.sinks import Sinks, build_sinks
 from rlt_trainer.telemetry.tensorboard_sink import TensorBoardSink
 
 MakeConfig = Callable[..., TrainingConfig]
-BLOCK, WHOLE, LAST = 32768, 1, 4
+BLOCK = 32768
+WHOLE = 1
+LAST = 4
 KEY = {"apiKey": {"name": "wandb", "key": "api-key"}}
 
 
@@ -74,12 +76,15 @@ def test_a_sink_that_fails_is_logged_once_and_removed(tmp_path: Path, caplog: py
 
 def records(file: Path) -> Iterator[bytes]:
     """The records of a file in LevelDB's log format, after wandb's header of 7 bytes."""
-    content, place, record = file.read_bytes(), 7, b""
+    content = file.read_bytes()
+    place = 7
+    record = b""
     while place + 7 <= len(content):
         if BLOCK - place % BLOCK < 7:
             place += BLOCK - place % BLOCK
             continue
-        length, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
+        length = int.from_bytes(content[place + 4 : place + 6], "little")
+        kind = content[place + 6]
         record += content[place + 7 : place + 7 + length]
         place += 7 + length
         if kind in (WHOLE, LAST):
@@ -89,7 +94,7 @@ def records(file: Path) -> Iterator[bytes]:
 
 def offline_runs(config: TrainingConfig) -> list[tuple[str, list[dict[str, str]]]]:
     """The run id and the steps of each offline wandb file."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     runs = []
     for file in sorted(Path(config.run_directory).glob("wandb/offline-run-*/*.wandb")):

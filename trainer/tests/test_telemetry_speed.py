@@ -83,7 +83,8 @@ def test_lengths_count_tokens_with_attention() -> None:
 
 
 def test_a_rank_measures_all_steps_and_profiles_the_selected_ones(tmp_path: Path) -> None:
-    device, profiles = torch.device("cpu"), tmp_path / "profiles"
+    device = torch.device("cpu")
+    profiles = tmp_path / "profiles"
     rank = WorkerTelemetry(1, device=device, dtype=torch.bfloat16, profiles=profiles, profiler=Profiler(steps=[2]))
     reports = []
     for step in (1, 2, 3):

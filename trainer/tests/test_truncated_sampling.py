@@ -16,7 +16,9 @@ from rlt_trainer.algorithms.rollout_correction import correct_rollout
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.transformers_engine import compute_log_distribution, sample
 
-RESPONSES, TOKENS, VOCABULARY = 256, 16, 64
+RESPONSES = 256
+TOKENS = 16
+VOCABULARY = 64
 MASK = torch.ones(RESPONSES, TOKENS, dtype=torch.bool)
 
 

@@ -38,7 +38,9 @@ def test_best_is_the_mean_maximum_over_all_subsets(k: int) -> None:
 
 
 def test_best_of_scores_of_0_and_1_is_the_unbiased_pass_rate() -> None:
-    n, correct, k = 10, 3, 4
+    n = 10
+    correct = 3
+    k = 4
     scores = torch.tensor([1.0] * correct + [0.0] * (n - correct))
     assert compute_best(scores, k) == pytest.approx(1 - math.comb(n - correct, k) / math.comb(n, k))
 

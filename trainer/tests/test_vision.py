@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 import torch
 from in_process import train
 from ranks import join, run_ranks
-from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from transformers import AutoConfig, AutoModelForImageTextToText
@@ -32,7 +32,9 @@ MakeConfig = Callable[..., TrainingConfig]
 COLORS = {"red": "r", "lime": "g", "blue": "b", "white": "w"}
 LAST = 5
 """Number of steps in the mean."""
-START, END, IMAGE = 262, 263, 264
+START = 262
+END = 263
+IMAGE = 264
 """Tokens of vision_model.py."""
 PROMPTS = [
     [START, *[IMAGE] * 4, END, 63],
@@ -75,10 +77,11 @@ def test_log_probabilities_equal_transformers(vision_model: str, mesh: DeviceMes
     sequences = Sequences.pad(PROMPTS, responses, pad_token_id=0, images=IMAGES)
     actor = build_actor(vision_model, mesh, useRemovePadding=packed)
     actual, _ = actor.log_probs(sequences)
-    plain = AutoModelForImageTextToText.from_pretrained(vision_model).eval()
+    plain = AutoModelForImageTextToText.from_pretrained(vision_model).eval()  # type: ignore[no-untyped-call]
     processor = ImageProcessor(vision_model, plain.config)
     for row, (prompt, response, images) in enumerate(zip(PROMPTS, RESPONSES, IMAGES, strict=True)):
-        tokens, inputs = torch.tensor([[*prompt, *response]]), processor.process(images)
+        tokens = torch.tensor([[*prompt, *response]])
+        inputs = processor.process(images)
         given = {"pixel_values": inputs.pixels, "image_grid_thw": inputs.grids} if images else {}
         with torch.no_grad():
             logits = plain(input_ids=tokens, mm_token_type_ids=(tokens == IMAGE).int(), **given).logits[0]
@@ -108,7 +111,8 @@ def build_mini_batch(rows: slice) -> MiniBatch:
 
 def test_a_step_on_packed_sequences_is_the_same(vision_model: str, one_rank: None) -> None:
     """Also with both rows in one micro-batch, and the probes of a weight sync, which have no images."""
-    mesh, results = init_device_mesh("cpu", (1,)), []
+    mesh = init_device_mesh("cpu", (1,))
+    results = []
     for packed, tokens in ((False, None), (True, None), (True, 100)):
         actor = build_actor(vision_model, mesh, tokens=tokens, useRemovePadding=packed)
         probes = actor.probe_log_probs(pad_probe([[50, 51, 52], [60, 61]]))
@@ -194,8 +198,6 @@ def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp
     written = {(Path(config.run_directory) / name).read_bytes() for name in names}
     assert written == {draw_square(color, size=size) for color in COLORS for size in (8, 16)}
     exported = Path(config.run_directory) / "export"
-    weights = [
-        set(safe_open(str(folder / "model.safetensors"), "pt").keys()) for folder in (exported, Path(vision_model))
-    ]
-    assert weights[0] == weights[1]
+    exported_file, policy_file = (folder / "model.safetensors" for folder in (exported, Path(vision_model)))
+    assert load_file(exported_file).keys() == load_file(policy_file).keys()
     ImageProcessor(str(exported), AutoConfig.from_pretrained(exported))

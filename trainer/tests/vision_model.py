@@ -46,7 +46,7 @@ def write_vision_model(folder: Path, model_type: str = "qwen2_5_vl") -> Path:
     tokenizer = build_byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": list(MARKS)}, replace_extra_special_tokens=False)
     tokenizer.chat_template = CHAT_TEMPLATE
-    start, end, image, video = tokenizer.convert_tokens_to_ids(list(MARKS))
+    start, end, image, video = (tokenizer.convert_tokens_to_ids(mark) for mark in MARKS)
     config = AutoConfig.for_model(
         model_type,
         text_config={
@@ -82,13 +82,16 @@ def write_vision_model(folder: Path, model_type: str = "qwen2_5_vl") -> Path:
         dtype="float32",
     )
     torch.manual_seed(0)
-    model = AutoModelForImageTextToText.from_config(config)
+    model = AutoModelForImageTextToText.from_config(config)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     Qwen2VLImageProcessorPil(
         patch_size=PATCH, merge_size=2, temporal_patch_size=2, min_pixels=(2 * PATCH) ** 2, max_pixels=64**2
     ).save_pretrained(folder)
-    GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id).save_pretrained(folder)
+    generation = GenerationConfig(  # type: ignore[no-untyped-call]
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    generation.save_pretrained(folder)
     return folder
 
 

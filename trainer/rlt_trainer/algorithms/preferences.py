@@ -19,7 +19,8 @@ class Preferences:
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the values whose means are TRL's metrics: [B] each, without gradient."""
-        chosen, rejected = self.chosen_rewards.detach(), self.rejected_rewards.detach()
+        chosen = self.chosen_rewards.detach()
+        rejected = self.rejected_rewards.detach()
         return {
             "loss": self.loss.detach(),
             "rewards/chosen": chosen,
@@ -34,5 +35,6 @@ def dpo_loss(chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected:
 
     The arguments are sums of log-probabilities over each response, under the policy and the reference: [B] each.
     """
-    chosen_rewards, rejected_rewards = beta * (chosen - ref_chosen), beta * (rejected - ref_rejected)
+    chosen_rewards = beta * (chosen - ref_chosen)
+    rejected_rewards = beta * (rejected - ref_rejected)
     return Preferences(-logsigmoid(chosen_rewards - rejected_rewards), chosen_rewards, rejected_rewards)

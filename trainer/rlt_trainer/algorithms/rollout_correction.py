@@ -59,7 +59,8 @@ def correct_rollout(
     threshold t accepts ratios between 1/t and t; for k2 and k3 it is an upper bound.
     """
     log_ratio = apply_mask(log_probs - rollout_log_probs, mask)
-    weights, metrics = None, {}
+    weights = None
+    metrics = {}
     if level is not None:
         raw = _ratios(log_ratio, mask, level)
         if lower_threshold is None:
@@ -142,8 +143,10 @@ def compute_mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, mask:
     log_ratio = trainer - engine
     rows = mask.any(-1)
     counts = mask.to(log_probs.dtype).sum(-1)[rows]
-    trainer_sum, engine_sum = row_sums(log_probs, mask)[rows], row_sums(rollout_log_probs, mask)[rows]
-    trainer_log_ppl, engine_log_ppl = -trainer_sum / counts, -engine_sum / counts
+    trainer_sum = row_sums(log_probs, mask)[rows]
+    engine_sum = row_sums(rollout_log_probs, mask)[rows]
+    trainer_log_ppl = -trainer_sum / counts
+    engine_log_ppl = -engine_sum / counts
     log_ppl_diff = trainer_log_ppl - engine_log_ppl
     probabilities = torch.stack([trainer.exp(), engine.exp()])
     difference = (probabilities[0] - probabilities[1]).abs()

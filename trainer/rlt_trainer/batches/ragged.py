@@ -42,7 +42,8 @@ def join_rows(rows: Sequence[Values], dtype: type[Any]) -> Tensor:
 
 def flatten_rows(padded: Tensor, lengths: Sequence[int], *, left: bool = False) -> NDArray[Any]:
     """Return the values of padded rows one after the other: [N]."""
-    values, width = padded.numpy(), padded.shape[1]
+    values = padded.numpy()
+    width = padded.shape[1]
     return np.concatenate(
         [row[width - length :] if left else row[:length] for row, length in zip(values, lengths, strict=True)]
     )

@@ -86,8 +86,10 @@ class Sequences(Rows):
     ) -> Self:
         """Pad lists of tokens. `chosen`: whether the policy sampled each response token. Default: all True.
         `images`: each prompt's."""
-        prompt_lengths, lengths = [len(each) for each in prompts], [len(each) for each in responses]
-        prompt_width, width = max(prompt_lengths), max(lengths)
+        prompt_lengths = [len(each) for each in prompts]
+        lengths = [len(each) for each in responses]
+        prompt_width = max(prompt_lengths)
+        width = max(lengths)
         attention = build_mask(lengths, width=width)
         return cls(
             pad_rows(prompts, np.int32, fill=pad_token_id, width=prompt_width, left=True),
@@ -133,7 +135,8 @@ class Sequences(Rows):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Send values without padding to other processes. Padding gets the token 0 there, which no mask contains."""
-        prompt_lengths, lengths = count_rows(self.prompt_mask), self.response_lengths()
+        prompt_lengths = count_rows(self.prompt_mask)
+        lengths = self.response_lengths()
         prompts = prompt_lengths, self.prompts.shape[1], flatten_rows(self.prompts.int(), prompt_lengths, left=True)
         responses = lengths, self.responses.shape[1], flatten_rows(self.responses.int(), lengths)
         return _build_sequences, (*prompts, *responses, flatten_rows(self.response_mask, lengths), self.images)
@@ -237,7 +240,8 @@ def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Ite
             chosen = (experience.trajectories >= start) & (experience.trajectories < start + rows)
         batch = experience.rows(chosen)
         mask = batch.sequences.response_mask
-        tokens, sequences = int(mask.count_nonzero()), int(mask.any(-1).sum())
+        tokens = int(mask.count_nonzero())
+        sequences = int(mask.any(-1).sum())
         if tokens == 0:
             continue
         batch = fill_rows(batch, shares)

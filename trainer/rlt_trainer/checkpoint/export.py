@@ -140,7 +140,8 @@ def split_shards(weights: Weights, max_bytes: int) -> Iterator[dict[str, Tensor]
     for name, tensor in weights:
         if part and size + tensor.nbytes > max_bytes:
             yield part
-            part, size = {}, 0
+            part = {}
+            size = 0
         part[name] = tensor
         size += tensor.nbytes
     yield part
@@ -149,7 +150,8 @@ def split_shards(weights: Weights, max_bytes: int) -> Iterator[dict[str, Tensor]
 @contextmanager
 def replace_directory(directory: Path) -> Iterator[Path]:
     """Yield a folder to write to, which replaces `directory` atomically at the end. Raises TrainingError on failure."""
-    partial, old = directory.with_name(f"{directory.name}.tmp"), directory.with_name(f"{directory.name}.old.tmp")
+    partial = directory.with_name(f"{directory.name}.tmp")
+    old = directory.with_name(f"{directory.name}.old.tmp")
     for stale in (partial, old):
         shutil.rmtree(stale, ignore_errors=True)
     try:

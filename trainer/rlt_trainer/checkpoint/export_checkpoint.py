@@ -96,7 +96,8 @@ def _export_with_adapter(
     parts = {"model": ModelState(model)}
     check_part(checkpoint, "model", parts["model"], saved)
     load_parts(checkpoint, parts)
-    tokenizer, dtype = load_tokenizer(config.model), DTYPES[config.model.dtype]
+    tokenizer = load_tokenizer(config.model)
+    dtype = DTYPES[config.model.dtype]
     export(model, tokenizer, output, dtype, max_shard_bytes=max_shard_bytes)
 
 

@@ -65,11 +65,13 @@ def commit(checkpoints: Path, step: int, *, score: float | None = None, origin: 
 
     All files are written before any is renamed: a full disk leaves the earlier checkpoint unchanged.
     """
-    partial, final = partial_directory(checkpoints, step), checkpoint_directory(checkpoints, step)
+    partial = partial_directory(checkpoints, step)
+    final = checkpoint_directory(checkpoints, step)
     files = {str(path.relative_to(partial)): path.stat().st_size for path in partial.rglob("*") if path.is_file()}
     number = 1 + max((mark.number for mark in read_marks(checkpoints).values()), default=0)
     mark = Mark(step=step, number=number, files=files, score=score, origin=origin)
-    unmarked, latest = partial / f"{COMPLETE}.tmp", checkpoints / f"{LATEST}.tmp"
+    unmarked = partial / f"{COMPLETE}.tmp"
+    latest = checkpoints / f"{LATEST}.tmp"
     unmarked.write_text(json.dumps(asdict(mark)) + "\n", encoding="utf-8")
     latest.write_text(f"{final.name}\n", encoding="utf-8")
     for path in (*sorted(partial.rglob("*")), partial, latest):

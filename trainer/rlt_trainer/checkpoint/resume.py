@@ -140,7 +140,8 @@ def describe_other_reference(directory: Path) -> str | None:
 
 def find_warmup_checkpoint(directory: Path) -> Path:
     """Return the checkpoint step-0 of `directory`'s run, or of the run that it started from (resumeFromPath)."""
-    start, origin = marker.checkpoint_directory(directory.parent, 0), marker.read_mark(directory).origin
+    start = marker.checkpoint_directory(directory.parent, 0)
+    origin = marker.read_mark(directory).origin
     return start if origin is None or start.exists() else find_warmup_checkpoint(Path(origin))
 
 
@@ -158,7 +159,8 @@ class OpenCheckpoint:
 def open_checkpoint(directory: Path) -> Iterator[OpenCheckpoint]:
     """Open and verify a checkpoint. Collective: raises DamagedCheckpointError on all ranks if any rank fails."""
     with ExitStack() as stack:
-        found, problem = None, None
+        found = None
+        problem = None
         try:
             mark = marker.read_mark(directory)
             stack.enter_context(lock_for_reading(directory))

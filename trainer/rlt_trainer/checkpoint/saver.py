@@ -77,7 +77,8 @@ class Saver:
         """Return the outcome of the background save, once, if it ended. wait: until it ends. Not collective."""
         if self._pending is None or not (wait or self._pending[1].done()):
             return []
-        (step, future), self._pending = self._pending, None
+        step, future = self._pending
+        self._pending = None
         error = future.exception()
         if error is None:
             return [SaveOutcome(step)]

@@ -51,7 +51,8 @@ def set_timeout(connection: socket.socket) -> None:
 
 def describe_lost_connection(error: str, pods: Mapping[str, str]) -> str | None:
     """Describe the connection that the text of Ray's error names; None if it names none. `pods`: address -> pod."""
-    lost, raised_by = LOST.search(error), RAISED_BY.search(error)
+    lost = LOST.search(error)
+    raised_by = RAISED_BY.search(error)
     if lost is None or raised_by is None:
         return None
     one, other = (pods.get(address, address) for address in (raised_by[1], lost["address"]))

@@ -51,7 +51,9 @@ def training_pods(config: TrainingConfig) -> Pods:
 
 def rollout_pods(config: TrainingConfig) -> Pods:
     """Return the pods of the rollout workers (rollout.mode separate)."""
-    count, devices, cpus = config.rollout_workers, config.rollout_devices_per_worker, config.rollout_cpus_per_worker
+    count = config.rollout_workers
+    devices = config.rollout_devices_per_worker
+    cpus = config.rollout_cpus_per_worker
     return Pods("rollout", count, devices, cpus, ROLLOUT_RESOURCE)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-BOS, EOS, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
+BOS = "<|bos|>"
+EOS = "<|eos|>"
+PAD = "<|pad|>"
 ROLE_MARKS = ("<|system|>", "<|user|>", "<|assistant|>")
 
 CHAT_TEMPLATE = (

@@ -27,7 +27,8 @@ def extract_last_boxed(solution: str) -> str | None:
         return solution[bare + len("\\boxed ") :].partition("$")[0].strip()
     if begin < 0:
         return None
-    first, depth = solution.index("{", begin), 0
+    first = solution.index("{", begin)
+    depth = 0
     for place in range(first, len(solution)):
         depth += {"{": 1, "}": -1}.get(solution[place], 0)
         if depth == 0:

@@ -56,7 +56,8 @@ def build_math_rows(problems: Iterable[tuple[str, dict[str, Any]]], split: Split
 
 
 def _read_problems(folder: Path, split: Split) -> Iterator[tuple[str, dict[str, Any]]]:
-    lines, files = folder / f"{split}.jsonl", folder / split
+    lines = folder / f"{split}.jsonl"
+    files = folder / split
     if lines.is_file():
         yield from read_json_lines(lines)
     elif files.is_dir():

@@ -19,7 +19,8 @@ from rlt_trainer.data.tables import SourceRow, is_conversation, read_rows, requi
 
 _log = logging.getLogger(__name__)
 
-CHOSEN, REJECTED = "chosen", "rejected"
+CHOSEN = "chosen"
+REJECTED = "rejected"
 """The columns of the responses, as in a preference data set of TRL 1.16."""
 
 
@@ -51,7 +52,8 @@ class PairSet:
         """
         rows = read_rows(data, split)
         pairs = [_tokenize(row, data, tokenizer) for row in rows]
-        prompt_limit, limit = data.max_prompt_length, data.max_response_length
+        prompt_limit = data.max_prompt_length
+        limit = data.max_response_length
         fits = [
             len(pair.prompt) <= prompt_limit and max(len(pair.chosen), len(pair.rejected)) <= limit for pair in pairs
         ]
@@ -119,7 +121,8 @@ def _read_columns(row: SourceRow, data: Data) -> tuple[Any, Any, Any]:
     if data.prompt_key not in row.columns and is_conversation(chosen) and is_conversation(rejected):
         same = takewhile(lambda both: both[0] == both[1], zip(chosen, rejected, strict=False))
         prompt: Any = [message for message, _ in same]
-        chosen, rejected = chosen[len(prompt) :], rejected[len(prompt) :]
+        chosen = chosen[len(prompt) :]
+        rejected = rejected[len(prompt) :]
     else:
         prompt = require_column(row, data.prompt_key, "data.promptKey")
     columns = {data.prompt_key: prompt, CHOSEN: chosen, REJECTED: rejected}

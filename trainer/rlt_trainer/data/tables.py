@@ -90,7 +90,8 @@ def _matches_filters(row: SourceRow, filters: Sequence[DataFilter]) -> bool:
 
 
 def _build_example(source: SourceRow, data: Data) -> Example:
-    row, location = source.columns, source.location
+    row = source.columns
+    location = source.location
     prompt = require_column(source, data.prompt_key, "data.promptKey")
     if not isinstance(prompt, str) and not is_conversation(prompt):
         raise ValueError(
@@ -128,7 +129,8 @@ def is_conversation(value: object) -> bool:
 
 def require_column(row: SourceRow, name: str, field: str) -> Any:
     """Return the value of a column that `field` needs. Raises ValueError if it is missing or null."""
-    columns, location = row.columns, row.location
+    columns = row.columns
+    location = row.location
     if name not in columns:
         raise ValueError(f"{location} has no column {name}; it has {', '.join(columns)}. Change {field} or the file.")
     if columns[name] is None:

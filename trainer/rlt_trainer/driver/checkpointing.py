@@ -89,7 +89,8 @@ class Checkpoints:
             self._state |= {"consumed": 0, "data": self._data}
         if self._kl_controller is not None and "kl_controller" in self._state:
             self._kl_controller.load_state_dict(self._state["kl_controller"])
-        self.latest, self._saved_step = resumed.directory, resumed.step
+        self.latest = resumed.directory
+        self._saved_step = resumed.step
         metrics = self._state.pop("metrics", {})
         own = resumed.directory.parent == self._run.checkpoints
         self._reporter.resumed(resumed.step, metrics if own else None)

@@ -60,7 +60,8 @@ class DataParallel:
         by_rank = self._workers.each(method, self._repeat([filled.rows(rows) for rows in shares]))
         by_group = by_rank[:: self._group_size]
         order = torch.cat(shares)  # the row of each result, one group after the other
-        lengths, width = filled.response_lengths(), filled.responses.shape[1]
+        lengths = filled.response_lengths()
+        width = filled.responses.shape[1]
         lengths_in_order = [lengths[row] for row in order.tolist()]
         positions = order.argsort()[: len(sequences)].tolist()
         tensors = []

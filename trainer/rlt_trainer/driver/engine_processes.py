@@ -77,7 +77,8 @@ class ColocatedProcesses:
 
     def start(self, number: int) -> EngineProcess:
         """As in EngineProcesses. Ray counts the devices for the train workers, which name them."""
-        workers, pods = self._workers, self._workers.pods
+        workers = self._workers
+        pods = self._workers.pods
         first = number * self._size
         visible = self._visible_devices[first : first + self._size]
         variables = {name: ",".join(each[name] for each in visible) for name in visible[0]}
@@ -113,7 +114,8 @@ class SeparateProcesses:
     def start(self, number: int) -> EngineProcess:
         """As in EngineProcesses."""
         pods = self._pods
-        first, count = number * self._size // pods.processes, max(1, self._size // pods.processes)
+        first = number * self._size // pods.processes
+        count = max(1, self._size // pods.processes)
         processes = min(self._size, pods.processes)
         start = partial(
             start_actor,

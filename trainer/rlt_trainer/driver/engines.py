@@ -142,7 +142,8 @@ class Engines:
     def close(self, timeout_s: float | None = None) -> None:
         """Stop the engines and the event loop. Raises TimeoutError if they do not stop in time."""
         self._is_closed = True
-        engines, self._engines = self._engines, []
+        engines = self._engines
+        self._engines = []
         try:
             if engines:
                 self.loop.submit(self.router.close()).result(timeout_s)
@@ -218,7 +219,8 @@ class Engines:
 
     def _open_channels(self) -> None:
         """Connect the train workers with the devices of the engines: by pairs if colocated, else rank 0 with all."""
-        workers, size = self._workers, self._config.rollout.tensor_parallel_size
+        workers = self._workers
+        size = self._config.rollout.tensor_parallel_size
         if self._is_colocated:
             addresses = list(workers.all(TrainWorker.open_shared_channel))
             self._collect(self.loop.submit(self._open(addresses, size)))

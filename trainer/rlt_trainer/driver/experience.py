@@ -238,7 +238,8 @@ def check_engine_log_probs(invalid: Tensor, mask: Tensor) -> None:
 
     Raises TrainingError if they are more than MAX_INVALID_SHARE of `mask`'s tokens [B, T].
     """
-    count, tokens = int(invalid.count_nonzero()), int(mask.count_nonzero())
+    count = int(invalid.count_nonzero())
+    tokens = int(mask.count_nonzero())
     if count > MAX_INVALID_SHARE * tokens:
         raise TrainingError(
             f"The rollout engine returned log-probabilities that are not finite for {count} of {tokens} tokens. The "

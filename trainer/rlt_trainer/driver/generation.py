@@ -70,7 +70,8 @@ class RolloutGenerator:
             scorer=scorer,
             stopwatch=stopwatch,
         )
-        size, filtering = config.training.train_batch_size, config.algorithm.filter_groups
+        size = config.training.train_batch_size
+        filtering = config.algorithm.filter_groups
         self._filter = (
             GroupFilter(filtering, size=size, n=config.rollout.n, termination=termination) if filtering else None
         )
@@ -162,7 +163,8 @@ class RolloutGenerator:
 
     def _continue_restored(self, step: int) -> None:
         """Add the groups of the checkpoint from which the run resumes. Those without results are sent again."""
-        ahead, self._ahead = self._ahead, {}
+        ahead = self._ahead
+        self._ahead = {}
         ready, others = saved_rollouts.unpack(ahead, prompts=self._prompts.by_index, decode=self._decode)
         complete = [group for group in others if group.results() is not None]
         again = [group for group in others if group.results() is None]
@@ -173,7 +175,8 @@ class RolloutGenerator:
 
     def _start_generation(self, step: int) -> list[Group]:
         """Send the requests on the next training.trainBatchSize prompts."""
-        size, n = self._config.training.train_batch_size, self._config.rollout.n
+        size = self._config.training.train_batch_size
+        n = self._config.rollout.n
         self._sent = step, 1 + (self._sent[1] if self._sent[0] == step else 0)
         seeds = derive_sampling_seeds(self._config.training.seed, *self._sent, size * n)
         prompts = self._prompts.take(self._taken, size)

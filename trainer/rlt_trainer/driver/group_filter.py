@@ -16,7 +16,8 @@ from rlt_trainer.errors import Terminated, TrainingError
 
 MAX_FRUITLESS = 20
 """Number of generations in a row that may keep no group, without maxNumGenBatches. The field's description has it."""
-GENERATIONS, REASON = "generations", "reason."
+GENERATIONS = "generations"
+REASON = "reason."
 """Names of the counts in a checkpoint."""
 
 

@@ -23,7 +23,8 @@ MIN_HEAD_SIZE = 32
 
 def validate_rollout(config: TrainingConfig) -> None:
     """Raises ValueError for settings that the engines do not support."""
-    rollout, size = config.rollout, config.rollout.tensor_parallel_size
+    rollout = config.rollout
+    size = config.rollout.tensor_parallel_size
     devices = max(1, config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker)
     if rollout.engine == "transformers":
         if size > 1:
@@ -75,7 +76,8 @@ def validate_teacher(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase)
         return
     teacher = resolve_teacher_model(config, distillation)
     try:
-        ours, theirs = tokenizer.get_vocab(), load_tokenizer(teacher).get_vocab()
+        ours = tokenizer.get_vocab()
+        theirs = load_tokenizer(teacher).get_vocab()
         validate_family(load_config(teacher), packed=config.model.use_remove_padding)
     except ValueError as error:
         raise ValueError(str(error).replace("model.path", "algorithm.distillation.modelPath")) from error
@@ -91,7 +93,8 @@ def validate_teacher(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase)
 def validate_batches(config: TrainingConfig) -> None:
     """Raises ValueError if the ranks cannot form groups, or if a batch cannot be split equally between them."""
     training = config.training
-    mini, shares = training.ppo_mini_batch_size, data_parallel_size(training, count_train_workers(config))
+    mini = training.ppo_mini_batch_size
+    shares = data_parallel_size(training, count_train_workers(config))
     size = training.context_parallel_size
     groups = f"{shares} ranks" if size == 1 else f"{shares} groups of {size} ranks (contextParallelSize)"
     if training.train_batch_size % mini:

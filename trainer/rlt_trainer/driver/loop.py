@@ -144,7 +144,8 @@ class Trainer:
 
     def step(self, step: int, rollout_batch: RolloutBatch) -> tuple[TrainingBatch, dict[str, float]]:
         """Update the models, sync the engines' weights, and validate and save if due. Return batch and metrics."""
-        config, stopwatch = self.config, self.stopwatch
+        config = self.config
+        stopwatch = self.stopwatch
         self.engines.pause()
         training_batch = build_experience(
             config,
@@ -203,8 +204,10 @@ class Trainer:
         self, step: int, rollout_batch: RolloutBatch, training_batch: TrainingBatch, metrics: dict[str, float]
     ) -> None:
         """Publish the step's metrics, spans and rollouts."""
-        training, sequences = self.config.training, training_batch.experience.sequences
-        reports, spans = self.workers.all(TrainWorker.end_step), self.stopwatch.take()
+        training = self.config.training
+        sequences = training_batch.experience.sequences
+        reports = self.workers.all(TrainWorker.end_step)
+        spans = self.stopwatch.take()
         engine_reports = self.engines.end_step(step)
         work = Work.of(
             sequences,
@@ -218,7 +221,8 @@ class Trainer:
         )
         worker_spans = [span for report in [*reports, *engine_reports] for span in report.spans]
         self.reporter.spans([*spans, *worker_spans])
-        multi_turn, segments = self.config.rollout.multi_turn, None
+        multi_turn = self.config.rollout.multi_turn
+        segments = None
         if multi_turn is not None:
             has_prompts = multi_turn.agent is not None
             segments = split_segments(sequences, self.decode, rollout_batch.trajectories, has_prompts=has_prompts)
@@ -284,7 +288,8 @@ class Trainer:
 
     def finish(self) -> None:
         """Export the model, and stop engines and workers."""
-        total, export = self.config.training.total_steps, self.run_directory.export
+        total = self.config.training.total_steps
+        export = self.run_directory.export
         self.generator.close()
         self.checkpoints.report_finished_saves(wait=True)
         self.reporter.stage("exporting", f"writing the model to {export}")

@@ -149,7 +149,8 @@ class PreferenceTrainer:
 
     def validate(self) -> dict[str, float]:
         """Return the metrics of the validation set: TRL's names below val/."""
-        sequences, reference = self.pad(self.validation.pairs), self.validation_reference
+        sequences = self.pad(self.validation.pairs)
+        reference = self.validation_reference
         log_probs, _ = self.data_parallel.compute(TrainWorker.log_probs, sequences)
         policy = row_sums(log_probs, sequences.response_mask)
         preferences = dpo_loss(*policy.chunk(2), *reference.chunk(2), beta=self.beta)
@@ -174,7 +175,8 @@ class PreferenceTrainer:
 
     def report(self, step: int, sequences: Sequences, metrics: dict[str, float]) -> None:
         """Publish the step's metrics and spans."""
-        reports, spans = self.workers.all(TrainWorker.end_step), self.stopwatch.take()
+        reports = self.workers.all(TrainWorker.end_step)
+        spans = self.stopwatch.take()
         work = Work.of(sequences, self.shape, lora=self.config.model.lora is not None)
         metrics |= compute_speed_metrics(spans, reports, work, devices=count_devices(self.config))
         self.reporter.spans([*spans, *(span for report in reports for span in report.spans)])

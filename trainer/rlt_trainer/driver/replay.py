@@ -95,8 +95,10 @@ def replay(
     worker.resume(Path(scratch))
     workers = TorchrunWorkers(worker, environment)
     data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
-    rows, epochs = config.training.ppo_mini_batch_size * config.rollout.n, config.training.ppo_epochs
-    critic, replayed = config.algorithm.critic, []
+    rows = config.training.ppo_mini_batch_size * config.rollout.n
+    epochs = config.training.ppo_epochs
+    critic = config.algorithm.critic
+    replayed = []
     for recording in steps:
         worker.begin_step(recording.step)
         metrics: dict[str, float] = {}
@@ -132,9 +134,11 @@ class TorchrunWorkers:
 
 def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
     """Raises ValueError if the recording lacks an input of the updates, or cannot be split equally between ranks."""
-    experience, step = recording.experience, recording.step
+    experience = recording.experience
+    step = recording.step
     rows = config.training.ppo_mini_batch_size * config.rollout.n
-    shares, responses = data_parallel_size(config.training, ranks), experience.num_trajectories
+    shares = data_parallel_size(config.training, ranks)
+    responses = experience.num_trajectories
     if rows % shares or responses % shares:
         raise ValueError(
             f"Step {step} has {responses} responses in mini-batches of {rows}, which are not divisible by "

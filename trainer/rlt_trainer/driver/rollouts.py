@@ -141,10 +141,12 @@ class RolloutSampler:
         self, sampler: Router | Foreground, converse: Converse | None, scoring: BatchScoring, request: RolloutRequest
     ) -> tuple[Rollout, Future[dict[str, Outcome]]]:
         """Generate a response, and start to score it. Return it with its environment's outcome, and the others."""
-        prompt, environment = request.prompt, dict[str, Outcome]()
+        prompt = request.prompt
+        environment: dict[str, Outcome] = {}
         if converse is not None:
             episode = await converse(sampler, prompt, seed=request.seed, sampling=request.sampling)
-            response, environment = episode.response, find_environment_outcome(episode)
+            response = episode.response
+            environment = find_environment_outcome(episode)
         else:
             response = await sampler.sample(
                 prompt.token_ids, seed=request.seed, sampling=request.sampling, images=prompt.images

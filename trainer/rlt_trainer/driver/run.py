@@ -163,7 +163,9 @@ def _run_preferences(run: _Run) -> None:
 
 
 def _run_reinforcement(run: _Run) -> None:
-    config, tokenizer, architecture = run.config, run.tokenizer, run.architecture
+    config = run.config
+    tokenizer = run.tokenizer
+    architecture = run.architecture
     validate_rollout(config)
     validate_engine(config, architecture)
     validate_functions(config)

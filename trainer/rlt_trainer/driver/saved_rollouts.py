@@ -20,8 +20,12 @@ from rlt_trainer.rewards.outcome import Failure, Outcome, Reason
 
 FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 REASONS: tuple[Reason, ...] = get_args(Reason)
-SCORE, FAILURE = "score.", "failure."
-MISSING, SCORED, SKIPPED = -1, 0, 100
+SCORE = "score."
+FAILURE = "failure."
+
+MISSING = -1
+SCORED = 0
+SKIPPED = 100
 """Codes of an outcome: the response has none of this name, a score, and an offset of failures without a call. Other
 codes are 1 + an index of REASONS."""
 

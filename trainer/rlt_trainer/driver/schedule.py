@@ -176,7 +176,8 @@ def choose_groups(
     A batch waits for an unfinished group that would miss the bound otherwise. A group that started in step s can be in
     the batch of step s + max_staleness at the latest, and each step has `size` groups.
     """
-    chosen, rest = list(ready[:size]), [*ready[size:], *unfinished]
+    chosen = list(ready[:size])
+    rest = [*ready[size:], *unfinished]
     if len(chosen) < size:
         return None
     for later in range(max_staleness + 1 if unfinished else 0):

@@ -25,7 +25,8 @@ def compute_validation_metrics(batch: RolloutBatch, n: int) -> dict[str, float]:
     answer. A response whose reward failed is left out.
     """
     sources = [prompt.data_source for prompt in batch.prompts]
-    scores, failed = batch.scores, float(batch.scores.failed.sum())
+    scores = batch.scores
+    failed = float(batch.scores.failed.sum())
     metrics = {"val/reward/mean": float(scores.total.nanmean()), "val/failed": failed}
     answers = [find_answer(text) for text in batch.texts] if n > 1 else []
     for source, numbers in sorted(group_rows(sources).items()):

@@ -24,7 +24,9 @@ async def run_agent(
     An agent that fails counts as a failed reward. If one of its requests was rejected because of the limits, the policy
     is the cause: then the episode has no reward, which counts as 0, and the finish reason "length".
     """
-    transcript, failure, reward = episode.transcript, None, None
+    transcript = episode.transcript
+    failure = None
+    reward = None
     try:
         with server.serve(episode) as key:
             await process.start()

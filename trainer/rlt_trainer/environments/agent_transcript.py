@@ -112,10 +112,13 @@ class AgentTranscript:
         turn = self._turns.get(keys[count])
         rest = self._tokenize(given, tools) if turn is None else self._observe(given[count:], turn)
         if turn is not None and not turn.is_continued:
-            sequence, observation = turn.sequence, rest
+            sequence = turn.sequence
+            observation = rest
         else:
             before = (*turn.sequence.prompt, *turn.sequence.tokens[: turn.end]) if turn else ()
-            sequence, observation, turn = _Sequence((*before, *rest)), (), None
+            sequence = _Sequence((*before, *rest))
+            observation = ()
+            turn = None
             if len(sequence.prompt) > self._limits.max_prompt_length:
                 maximum = f"data.maxPromptLength is {self._limits.max_prompt_length}"
                 raise self._exceed(f"The messages have {len(sequence.prompt)} tokens: {maximum}.")

@@ -119,7 +119,8 @@ def to_template_messages(messages: Sequence[Message]) -> list[Message]:
     names: dict[str, str] = {}
     converted = []
     for index, message in enumerate(messages):
-        role, field = message.get("role"), f"messages.{index}"
+        role = message.get("role")
+        field = f"messages.{index}"
         result: Message = {"role": "system" if role == "developer" else role}
         result["content"] = _join_text(message.get("content"), f"{field}.content")
         if role == "assistant" and (calls := message.get("tool_calls")):

@@ -65,7 +65,8 @@ async def converse(
         if opening and not observe(opening, ()):
             raise SessionError(f"its first observation leaves no token of {limits.max_response_length} for a turn")
         while True:
-            context, left = [*prompt.token_ids, *said.tokens], limits.max_response_length - len(said.tokens)
+            context = [*prompt.token_ids, *said.tokens]
+            left = limits.max_response_length - len(said.tokens)
             turn_seed = derive_seed(seed, len(said.tokens))
             turn = await sampler.sample(context, seed=turn_seed, sampling=sampling, max_tokens=left)
             said.add_turn(turn)

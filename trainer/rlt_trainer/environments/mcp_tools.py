@@ -112,7 +112,8 @@ class McpConnection:
     async def _connect(self) -> _Link:
         async with self._lock:
             if self._link is None:
-                end, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+                end = asyncio.Event()
+                ready = asyncio.get_running_loop().create_future()
                 owner = asyncio.create_task(self._own(ready, end))
                 self._owners.add(owner)
                 owner.add_done_callback(self._owners.discard)

@@ -52,7 +52,8 @@ class EnvironmentProcesses:
             self._control.close()
         if self._process is not None:
             self._process.wait()
-        self._control, self._process = None, None
+        self._control = None
+        self._process = None
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -75,7 +76,8 @@ class EnvironmentProcesses:
             reply = {"error": f"it did not start within {START_TIMEOUT_S:g} s"}
         if "error" in reply:
             self.close()
-            agent, name = self._multi_turn.agent, self._multi_turn.environment
+            agent = self._multi_turn.agent
+            name = self._multi_turn.environment
             given = f"agent {agent.name}" if agent else f"environment {name}"
             raise ValueError(f"rollout.multiTurn.{given}: {reply['error']}. Correct the module.")
 

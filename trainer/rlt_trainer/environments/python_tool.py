@@ -63,7 +63,8 @@ class PythonTool:
 
     def _run(self, code: str) -> str:
         with tempfile.TemporaryDirectory(prefix="rlt-python-", ignore_cleanup_errors=True) as folder:
-            program, output = Path(folder, "program.py"), Path(folder, "output.txt")
+            program = Path(folder, "program.py")
+            output = Path(folder, "output.txt")
             program.write_text(code, errors="replace")
             with program.open("rb") as given, output.open("wb") as printed:
                 process = subprocess.Popen(

@@ -47,7 +47,8 @@ async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool]]:
     found: dict[str, Tool] = {}
     async with AsyncExitStack() as stack:
         for index, tool in enumerate(multi_turn.tools):
-            field, opened = f"{TOOLS}[{index}]", list[Tool]()
+            field = f"{TOOLS}[{index}]"
+            opened: list[Tool] = []
             if tool.name == "calculator":
                 opened.append(CalculatorTool())
             elif tool.name == "python":

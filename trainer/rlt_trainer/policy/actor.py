@@ -60,7 +60,8 @@ class Actor:
         max_response_length: the divisor of seq-mean-token-sum-norm, in tokens.
         processor: for prompts with images (data.imageKey).
         """
-        fsdp, reference = training.fsdp or Fsdp(), training.reference or Reference()
+        fsdp = training.fsdp or Fsdp()
+        reference = training.reference or Reference()
         self._training = training
         self._processor = processor
         self._temperature = temperature
@@ -73,22 +74,8 @@ class Actor:
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=fsdp.param_offload, optimizer=fsdp.optimizer_offload)
 
-        rows = training.ppo_micro_batch_size_per_device
-        log_prob_rows = training.log_prob_micro_batch_size_per_device or rows
-        ref_rows = reference.log_prob_micro_batch_size_per_device or rows
-        self._update_size, self._log_prob_size, self._ref_size = (
-            MicroBatchSize.of(training, each, packed=self._packed) for each in (rows, log_prob_rows, ref_rows)
-        )
-        options = ModelOptions.of(
-            model,
-            training,
-            mesh=mesh,
-            expert_mesh=create_expert_mesh(mesh.device_type, training, mesh.size()),
-            dtype=dtype,
-            lora=model.lora,
-            gradient_checkpointing=model.enable_gradient_checkpointing,
-            packed=self._packed,
-        )
+        self._update_size, self._log_prob_size, self._ref_size = _find_micro_batch_sizes(training, packed=self._packed)
+        options = _build_options(model, training, mesh, dtype)
         self._trained = TrainedModel(
             "actor",
             files,
@@ -139,7 +126,8 @@ class Actor:
 
     def set_step(self, step: int) -> None:
         """Set the learning rate of training step `step` (from 1), which depends only on the step and the config."""
-        schedule, total = self._training.lr_schedule, self._training.total_steps
+        schedule = self._training.lr_schedule
+        total = self._training.total_steps
         if schedule is None:
             self._trained.scale_learning_rate(1.0)
         else:
@@ -262,3 +250,32 @@ class Actor:
             options["images"] = self._processor.process(sequences.images.flatten()).to(self._device)
         log_probs, entropy = model(sequences, temperature=temperature, **options)
         return log_probs, entropy
+
+
+def _build_options(model: Model, training: Training, mesh: DeviceMesh, dtype: torch.dtype) -> ModelOptions:
+    """Build the options of the trained policy. Collective: creates the mesh of the ranks that split experts."""
+    return ModelOptions.of(
+        model,
+        training,
+        mesh=mesh,
+        expert_mesh=create_expert_mesh(mesh.device_type, training, mesh.size()),
+        dtype=dtype,
+        lora=model.lora,
+        gradient_checkpointing=model.enable_gradient_checkpointing,
+        packed=model.use_remove_padding,
+    )
+
+
+def _find_micro_batch_sizes(
+    training: Training, *, packed: bool
+) -> tuple[MicroBatchSize, MicroBatchSize, MicroBatchSize]:
+    """Return the sizes of updates, of log-probabilities under the policy, and of those under the reference."""
+    reference = training.reference or Reference()
+    rows = training.ppo_micro_batch_size_per_device
+    log_prob_rows = training.log_prob_micro_batch_size_per_device or rows
+    ref_rows = reference.log_prob_micro_batch_size_per_device or rows
+    return (
+        MicroBatchSize.of(training, rows, packed=packed),
+        MicroBatchSize.of(training, log_prob_rows, packed=packed),
+        MicroBatchSize.of(training, ref_rows, packed=packed),
+    )

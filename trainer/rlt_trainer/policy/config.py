@@ -42,7 +42,8 @@ def resolve_critic_model(config: TrainingConfig) -> Model:
 
 def resolve_teacher_model(config: TrainingConfig, distillation: Distillation) -> Model:
     """Return the model of the teacher."""
-    path, revision = distillation.model_path, distillation.model_revision
+    path = distillation.model_path
+    revision = distillation.model_revision
     return Model(path=path, revision=revision, trust_remote_code=config.model.trust_remote_code)
 
 

@@ -18,9 +18,11 @@ def tokens_to_heads(part: Tensor, group: dist.ProcessGroup) -> Tensor:
     If there are fewer heads than ranks (keys and values of grouped queries), they are repeated: each rank gets one.
     Raises ValueError if neither number divides the other.
     """
-    ranks, heads = group.size(), part.shape[1]
+    ranks = group.size()
+    heads = part.shape[1]
     if heads < ranks and ranks % heads == 0:
-        part, heads = part.repeat_interleave(ranks // heads, dim=1), ranks
+        part = part.repeat_interleave(ranks // heads, dim=1)
+        heads = ranks
     if heads % ranks:
         raise ValueError(
             f"training.contextParallelSize {ranks} and the model's {heads} attention heads: neither divides the other. "
@@ -50,7 +52,8 @@ class _ReversibleExchange(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup, exchange: Exchange, inverse: Exchange) -> Tensor:
-        ctx.group, ctx.inverse = group, inverse
+        ctx.group = group
+        ctx.inverse = inverse
         return exchange(part, group)
 
     @staticmethod
@@ -61,7 +64,8 @@ class _ReversibleExchange(torch.autograd.Function):
 class _GatherTokens(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group, ctx.size = group, len(part)
+        ctx.group = group
+        ctx.size = len(part)
         gathered = part.new_empty(len(part) * group.size())
         dist.all_gather_into_tensor(gathered, part.contiguous(), group=group)
         return gathered

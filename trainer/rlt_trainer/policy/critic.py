@@ -98,7 +98,8 @@ class Critic:
         def compute_share(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
             assert part.values is not None
             assert part.returns is not None
-            mask, values = part.sequences.response_mask, self._values(part.sequences)
+            mask = part.sequences.response_mask
+            values = self._values(part.sequences)
             clipped = value_loss(
                 values, old_values=part.values, returns=part.returns, mask=mask, cliprange_value=self._cliprange
             )

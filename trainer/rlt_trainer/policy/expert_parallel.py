@@ -74,11 +74,13 @@ def exchange_tokens(
     to_send = torch.bincount(expert // per_rank, minlength=group.size())
     to_receive = torch.empty_like(to_send)
     dist.all_to_all_single(to_receive, to_send, group=group)
-    send, receive = to_send.tolist(), to_receive.tolist()
+    send = to_send.tolist()
+    receive = to_receive.tolist()
     rows = _exchange(hidden[order // k], send, receive, group)
     numbers = _exchange(expert % per_rank, send, receive, group)
     if not len(rows):  # a row of zeros, so that the experts have gradients on every rank
-        rows, numbers = functional.pad(rows, (0, 0, 0, 1)), functional.pad(numbers, (0, 1))
+        rows = functional.pad(rows, (0, 0, 0, 1))
+        numbers = functional.pad(numbers, (0, 1))
     outputs = experts(rows, numbers[:, None], rows.new_ones(len(rows), 1))[: sum(receive)]
     weighted = _exchange(outputs, receive, send, group) * weights.flatten()[order, None]
     by_token = weighted[order.argsort()].view(len(hidden), k, -1)
@@ -96,7 +98,9 @@ class _Exchange(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, send: list[int], receive: list[int], group: dist.ProcessGroup) -> Tensor:
-        ctx.send, ctx.receive, ctx.group = send, receive, group
+        ctx.send = send
+        ctx.receive = receive
+        ctx.group = group
         return _all_to_all(rows, send, receive, group)
 
     @staticmethod

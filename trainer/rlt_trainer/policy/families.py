@@ -98,7 +98,8 @@ def validate_expert_parallel(config: PreTrainedConfig, size: int) -> None:
     """Raise ValueError if `size` ranks cannot split the experts of this model."""
     if size == 1:
         return
-    field, text = f"training.expertParallelSize: {size}", config.get_text_config()
+    field = f"training.expertParallelSize: {size}"
+    text = config.get_text_config()
     if text.model_type not in EXPERT_PARALLEL:
         raise ValueError(
             f"{field} is not supported for models of type {config.model_type}, only for "

@@ -76,7 +76,8 @@ def initialize_magnitudes(model: nn.Module) -> None:
     """
     for layer in model.modules():
         if isinstance(layer, LoraLayer) and ADAPTER in layer.lora_magnitude_vector:
-            weight, magnitude = layer.get_base_layer().weight, layer.lora_magnitude_vector[ADAPTER].weight
+            weight = layer.get_base_layer().weight
+            magnitude = layer.lora_magnitude_vector[ADAPTER].weight
             norms = torch.linalg.norm(_local(cast("Tensor", weight)).float(), dim=1)
             _local(cast("Tensor", magnitude)).copy_(norms)
 

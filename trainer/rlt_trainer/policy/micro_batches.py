@@ -60,7 +60,8 @@ def evaluate(
 
     model: the sharded model that `forward` uses.
     """
-    numbers, parts = [], []
+    numbers = []
+    parts = []
     for rows, part in split_micro_batches(sequences, size, device):
         numbers.append(rows)
         parts.append([values[: len(rows)].cpu() for values in forward(part)])

@@ -53,7 +53,8 @@ def pack_inputs(sequences: Sequences, *, multiple: int = 1) -> ModelInputs:
     if rest := -len(tokens) % multiple:
         lengths.append(rest)
         filler = torch.arange(rest, device=tokens.device)
-        tokens, positions = torch.cat([tokens, torch.zeros_like(filler)]), torch.cat([positions, filler])
+        tokens = torch.cat([tokens, torch.zeros_like(filler)])
+        positions = torch.cat([positions, filler])
     return ModelInputs(
         tokens=tokens[None],
         position_ids=positions[None],

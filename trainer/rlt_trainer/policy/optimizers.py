@@ -64,7 +64,9 @@ class Muon(torch.optim.Muon):
                     self._update(parameter, parameter.grad, group)
 
     def _update(self, parameter: DTensor, gradient: Tensor, group: dict[str, Any]) -> None:
-        state, rate, decay = self.state[parameter], group["lr"], group["momentum"]
+        state = self.state[parameter]
+        rate = group["lr"]
+        decay = group["momentum"]
         if not state:
             state["momentum_buffer"] = torch.zeros_like(gradient)
         momentum = state["momentum_buffer"].lerp_(gradient, 1 - decay)

@@ -22,7 +22,8 @@ class PolicyObjective:
     def __init__(self, algorithm: Algorithm, *, max_response_length: int) -> None:
         """max_response_length: the divisor of seq-mean-token-sum-norm, in tokens."""
         self._algorithm = algorithm
-        function, field = algorithm.policy_loss_function, "algorithm.policyLossFunction"
+        function = algorithm.policy_loss_function
+        field = "algorithm.policyLossFunction"
         self._loss_function = (
             load_user_function(function, field=field) if function else POLICY_LOSSES[algorithm.policy_loss]
         )
@@ -35,7 +36,8 @@ class PolicyObjective:
 
         log_probs, entropy: [B, T], with gradient.
         """
-        algorithm, mask = self._algorithm, micro.sequences.response_mask
+        algorithm = self._algorithm
+        mask = micro.sequences.response_mask
 
         def aggregated(values: Tensor) -> Tensor:
             return aggregate(

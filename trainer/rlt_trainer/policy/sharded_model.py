@@ -112,15 +112,7 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     Raises ValueError naming `files` if they cannot be loaded, or the model's family if it is not supported. A reward
     model must have one output, and all its weights in the files.
     """
-    config = load_config_from(files, trust_remote_code=options.trust_remote_code)
-    if kind == "critic":
-        validate_critic_family(config, packed=options.packed)
-        config.num_labels = 1
-    elif kind == "reward":
-        if config.num_labels != 1:
-            raise ValueError(f"it has {config.num_labels} outputs, not one")
-    else:
-        validate_family(config, packed=options.packed)
+    config = _load_config(kind, files, options)
     try:
         with torch.device("meta"):
             model: PreTrainedModel = _find_class(kind, config).from_config(
@@ -169,6 +161,20 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
     )
     _load(kind, model, files, options)
     return model
+
+
+def _load_config(kind: Kind, files: str, options: ModelOptions) -> PreTrainedConfig:
+    """Load the config in `files`, for one output if `kind` has a head. Raises ValueError if it is not supported."""
+    config = load_config_from(files, trust_remote_code=options.trust_remote_code)
+    if kind == "critic":
+        validate_critic_family(config, packed=options.packed)
+        config.num_labels = 1
+    elif kind == "reward":
+        if config.num_labels != 1:
+            raise ValueError(f"it has {config.num_labels} outputs, not one")
+    else:
+        validate_family(config, packed=options.packed)
+    return config
 
 
 def _find_attention(config: PreTrainedConfig) -> str | dict[str, str]:

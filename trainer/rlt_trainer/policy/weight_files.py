@@ -111,7 +111,8 @@ class ConvertedFiles:
         if source.converter is None:
             ((file,),) = source.files.values()
             return self._files.read(file, region)
-        converter, (first, *others) = deepcopy(source.converter), region
+        converter = deepcopy(source.converter)
+        first, *others = region
         is_stacked = source.is_stacked()
         for pattern, files in source.files.items():
             for file in files[first] if is_stacked else files:
@@ -151,7 +152,8 @@ def _find_sources(files: set[str], names: Sequence[str], model: PreTrainedModel)
     for file in sorted(files, key=dot_natural_key):
         name, pattern = rename_source_key(file, renamings, converters, model.base_model_prefix, outline)
         if name not in outline and file in outline:  # files in the model's own format
-            name, pattern = file, None
+            name = file
+            pattern = None
         if name in outline:
             source = sources.setdefault(name, _Source(by_pattern[pattern] if pattern else None))
             source.files.setdefault(pattern or file, []).append(file)

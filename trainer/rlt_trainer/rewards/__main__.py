@@ -55,7 +55,8 @@ def build_reward(name: str, options: str, timeout_seconds: float) -> Reward:
 
 async def score_lines(reward: Reward) -> None:
     """Score standard input to standard output. Raises ValueError with the number of an invalid line."""
-    limited, calls = LimitedSource.build(reward, 0), BatchCalls()
+    limited = LimitedSource.build(reward, 0)
+    calls = BatchCalls()
     try:
         for batch in batch_lines(read_lines(sys.stdin.buffer)):
             for outcome in await asyncio.gather(*(limited.score_one(text, prompt, calls) for text, prompt in batch)):
@@ -98,7 +99,8 @@ def read_lines(lines: Iterable[bytes]) -> Iterator[tuple[str, Prompt]]:
         for key in ("response", "ground_truth"):
             if not isinstance(row, dict) or not isinstance(row.get(key), str):
                 raise ValueError(f'line {number} has no text "{key}"')
-        truth, extra = row["ground_truth"], row.get("extra_info") or {}
+        truth = row["ground_truth"]
+        extra = row.get("extra_info") or {}
         prompt = Prompt(number - 1, (), "", truth, truth, str(row.get("data_source") or ""), extra_info=extra)
         yield row["response"], prompt
 

@@ -18,7 +18,8 @@ from rlt_api.findings.masking import mask_text
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.rewards.outcome import Failure, Outcome, Reason
 
-FIRST_DELAY_S, MAX_DELAY_S = 0.5, 30.0
+FIRST_DELAY_S = 0.5
+MAX_DELAY_S = 30.0
 """Delay before the first retry of a request, and its maximum. It doubles with each retry."""
 RETRIED_STATUS = (408, 409, 429)
 """Status codes below 500 after which a request is sent again, as the openai package does."""
@@ -80,7 +81,8 @@ class JudgeSource:
         url = f"{self._judge.base_url.rstrip('/')}/chat/completions"
         try:
             async with self._open_session().post(url, json=body, allow_redirects=False) as answer:
-                status, text = answer.status, await answer.text(errors="replace")
+                status = answer.status
+                text = await answer.text(errors="replace")
         except TimeoutError:
             return self._fail("timed_out", f"{url} did not answer within {self._judge.timeout_seconds:g} s"), None
         except aiohttp.ClientError as error:

@@ -57,7 +57,8 @@ def form(response: str, ground_truth: str, *, tags: list[str], pattern: str | No
         return float(re.fullmatch(pattern, response, re.DOTALL) is not None)
     rest = response.strip()
     for tag in tags:
-        begin, end = f"<{tag}>", f"</{tag}>"
+        begin = f"<{tag}>"
+        end = f"</{tag}>"
         if response.count(begin) != 1 or response.count(end) != 1 or not rest.startswith(begin):
             return 0.0
         rest = rest.partition(end)[2].lstrip()

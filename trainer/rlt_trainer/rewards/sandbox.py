@@ -108,7 +108,8 @@ class _Process:
             start_new_session=True,  # killpg then also ends the function's child processes
         )
         self._is_killed = False
-        reply, self.load_error = self._exchange(None, START_TIMEOUT_S), None
+        reply = self._exchange(None, START_TIMEOUT_S)
+        self.load_error = None
         if isinstance(reply, Failure):
             self.load_error = f"its module could not be loaded: {reply.message}"
         elif "error" in reply:

@@ -19,7 +19,8 @@ from rlt_trainer.rewards.outcome import Failure, call_reward, call_tool
 
 def main(target: str, timeout_s: float, memory_bytes: int, call: Callable[..., Any]) -> None:
     """Serve calls until the parent process closes the pipe, or has exited while a call hangs."""
-    requests, replies = os.fdopen(os.dup(0), encoding="ascii"), os.fdopen(os.dup(1), "w", encoding="ascii")
+    requests = os.fdopen(os.dup(0), encoding="ascii")
+    replies = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))

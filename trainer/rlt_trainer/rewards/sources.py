@@ -184,7 +184,8 @@ class LimitedSource:
 
 def build_source(reward: Reward, index: int, *, processes: int) -> Source:
     """Build the source of rewards[index], which is not a reward model. Raises ValueError if the reward is invalid."""
-    prefix, path = reward_prefix(index), f"rewards[{index}]"
+    prefix = reward_prefix(index)
+    path = f"rewards[{index}]"
     if reward.judge is not None:
         api_key = read_variable(prefix + API_KEY, f"{path}.judge.apiKey") if reward.judge.api_key else None
         return JudgeSource(reward.judge, reward.options, api_key=api_key, field=f"{path}.judge")

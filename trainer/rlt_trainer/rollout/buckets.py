@@ -78,7 +78,8 @@ def pack_buckets(
         added = align(tensor.numel() * tensor.itemsize)
         if pending and size + added > limit:
             yield Bucket.pack(pending, allocate)
-            pending, size = [], 0
+            pending = []
+            size = 0
         pending.append((name, tensor))
         size += added
     if pending:

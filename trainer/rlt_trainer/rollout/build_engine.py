@@ -54,7 +54,8 @@ def build_vllm(config: TrainingConfig, *, files: str, pod: EnginePod | None = No
     from rlt_trainer.rollout.vllm_adapters import Adapters
     from rlt_trainer.rollout.vllm_engine import VllmEngine
 
-    model, adapters = config.model, None
+    model = config.model
+    adapters = None
     if model.lora and model.lora.sync_adapters:
         adapters = Adapters.of(files, model.lora, trust_remote_code=model.trust_remote_code)
     return VllmEngine(

@@ -26,7 +26,8 @@ def count_wrong_elements(weight: Tensor, values: Tensor, scales: Tensor) -> int:
 
 
 def _count_wrong_rows(weight: Tensor, values: Tensor, scales: Tensor) -> int:
-    exact, given = weight.float() / scales.float(), values.float()
+    exact = weight.float() / scales.float()
+    given = values.float()
     # Below a power of two the distance of neighbors is half of that above it.
     half = torch.minimum(_half_units(exact, values.dtype), _half_units(given, values.dtype))
     is_near = (given - exact).abs() <= half * (1 + ROUNDING)

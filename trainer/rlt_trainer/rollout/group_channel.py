@@ -40,7 +40,8 @@ class GroupChannel:
 
         `store`: of member 0, which listens at the address. The other members connect to it.
         """
-        member, size = address.member, address.size
+        member = address.member
+        size = address.size
         store = store or Rendezvous(address.host, address.port).connect(JOIN_TIMEOUT)
         store.set_timeout(JOIN_TIMEOUT)
         self._device = device
@@ -76,7 +77,8 @@ class GroupChannel:
         """As in WeightReceiver. It raises after the last bucket: the other members would wait for one that stops."""
         header = self._get_header()
         if header is None:
-            damaged, self._damaged = self._damaged, []
+            damaged = self._damaged
+            self._damaged = []
             if damaged:
                 raise StaleWeightsError(
                     f"Stale weights in the rollout engine: the checksums of the buckets that start with "

@@ -232,7 +232,8 @@ class Foreground:
 
 def _hash_blocks(prompt: Sequence[int], images: tuple[bytes, ...]) -> Iterator[int]:
     """Yield a key for each block of the prompt, which depends on the images and on all tokens up to its end."""
-    tokens, key = np.asarray(prompt, dtype=np.int32), hash(images)
+    tokens = np.asarray(prompt, dtype=np.int32)
+    key = hash(images)
     for start in range(0, len(tokens), BLOCK):
         key = hash((key, tokens[start : start + BLOCK].tobytes()))
         yield key

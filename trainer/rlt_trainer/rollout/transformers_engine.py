@@ -170,7 +170,8 @@ class TransformersEngine:
         generators = [row.generator for row in rows]
         running = dict(enumerate(rows))
         cache = DynamicCache(config=self._model.config)  # a family may have states besides keys and values
-        tokens, mask = padded.prompts.long(), padded.prompt_mask
+        tokens = padded.prompts.long()
+        mask = padded.prompt_mask
         inputs, positions = self._embed(rows, tokens, mask)
         while running and not self._interrupt.is_set():
             logits = self._compute_logits(

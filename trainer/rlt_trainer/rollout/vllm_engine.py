@@ -21,7 +21,7 @@ from rlt_trainer.rollout.engine import Done, EngineDiedError, EngineError, Part,
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
 from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
-from rlt_trainer.rollout.vllm_options import build_engine_options, check_engine_kwargs
+from rlt_trainer.rollout.vllm_options import build_engine_options, build_variables, check_engine_kwargs
 from rlt_trainer.rollout.vllm_pods import EnginePod, run_workers
 from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension, unpack_sums
 from rlt_trainer.rollout.weight_channel import ChannelAddress
@@ -81,14 +81,7 @@ class VllmEngine:
         self._adapters = adapters
         self._is_quantized = rollout.quantization is not None
         self._images = None if processor is None else ImagePrompts(processor, DTYPES[dtype])
-        os.environ |= {
-            "VLLM_CPU_KVCACHE_SPACE": str(rollout.kv_cache_space),
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # a CPU quota is not a set of cores
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on CPUs: one process for scheduler and worker. AsyncLLM ignores it
-            "VLLM_NO_USAGE_STATS": "1",
-            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # this process has threads
-            OWNER: str(os.getpid()),
-        }
+        os.environ |= {**build_variables(rollout), OWNER: str(os.getpid())}
         if pod is not None:
             self._options |= pod.options()
             os.environ |= pod.variables()
@@ -317,7 +310,8 @@ def _read_response(output: RequestOutput) -> Response:
     from vllm.logprobs import FlatLogprobs
 
     completion = output.outputs[0]
-    tokens, sampled = completion.token_ids, completion.logprobs
+    tokens = completion.token_ids
+    sampled = completion.logprobs
     assert isinstance(sampled, FlatLogprobs)
     assert len(sampled.logprobs) == len(tokens)
     return Response(tokens, sampled.logprobs, finish_reason=FINISHED[completion.finish_reason])

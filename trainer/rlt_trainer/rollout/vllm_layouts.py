@@ -47,7 +47,8 @@ class Layouts:
         """Return the parameters and buffers with a known layout, by their `id`: layers share some."""
         found = {}
         for module, name in self._numbers:
-            tensor, layout = getattr(self._model.get_submodule(module), name, None), self.find(module, name)
+            tensor = getattr(self._model.get_submodule(module), name, None)
+            layout = self.find(module, name)
             if tensor is not None and layout.pieces:
                 found[id(tensor)] = (tensor, layout)
         return found
@@ -87,7 +88,8 @@ def _follow_loader(
     @wraps(loader)  # with the name of vLLM's wrapper, which vLLM looks for
     def load(*arguments: Any, **options: Any) -> Any:
         call = signature.bind(*arguments, **options)
-        weight, (name, sent) = list(call.arguments.values())[1], current[0]
+        weight = list(call.arguments.values())[1]
+        name, sent = current[0]
         if weight.data_ptr() == sent.data_ptr() and (weight.shape, weight.stride()) == (sent.shape, sent.stride()):
             numbers.load(name, loader, call)
         return loader(*arguments, **options)
@@ -134,7 +136,8 @@ class _Numbers:
         by_column = parameter.ndim > 1 and parameter.shape[-1] != weight.shape[-1]
         if self._loaded is None:
             self._loaded = _like(parameter, torch.zeros(_shrink(parameter.shape, by_column), dtype=torch.float64))
-            self._shape, self._by_column = parameter.shape, by_column
+            self._shape = parameter.shape
+            self._by_column = by_column
         shape = _shrink(weight.shape, by_column)
         stop = self._next + shape.numel()
         numbers = torch.arange(self._next, stop, dtype=torch.float64).view(shape)
@@ -191,7 +194,8 @@ def find_runs(numbers: Tensor) -> list[tuple[int, int]]:
     is_positive = numbers > 0
     follows = is_positive[:-1] & (numbers.diff() == 1)  # the one before
     edge = follows.new_zeros(1)
-    starts, stops = is_positive & ~torch.cat([edge, follows]), is_positive & ~torch.cat([follows, edge])
+    starts = is_positive & ~torch.cat([edge, follows])
+    stops = is_positive & ~torch.cat([follows, edge])
     return list(zip(starts.nonzero().flatten().tolist(), (stops.nonzero().flatten() + 1).tolist(), strict=True))
 
 

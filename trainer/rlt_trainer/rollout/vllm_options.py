@@ -1,4 +1,4 @@
-"""The engine options of vLLM. Pure."""
+"""The engine options and environment variables of vLLM. Pure."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ def check_engine_kwargs(rollout: Rollout) -> None:
     for name in rollout.engine_kwargs:
         if name in SET_BY:
             raise ValueError(f"rollout.engineKwargs.{name}: the trainer sets this option ({SET_BY[name]}). Remove it.")
+
+
+def build_variables(rollout: Rollout) -> dict[str, str]:
+    """Build the environment variables of an engine's processes (vllm/envs.py, vLLM 0.32)."""
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": str(rollout.kv_cache_space),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # a CPU quota is not a set of cores
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # on CPUs: one process for scheduler and worker. AsyncLLM ignores it
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # the process that starts vLLM has threads
+    }
 
 
 def build_engine_options(

@@ -29,7 +29,8 @@ CHUNK_ELEMENTS = 2**22
 """Elements per hashing step, of 8 bytes each."""
 MULTIPLIERS = (-0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 """The multipliers of SplitMix64 (Steele, Lea, Flood 2014), as signed integers."""
-ROWS, COLUMNS = 1, 2
+ROWS = 1
+COLUMNS = 2
 """The seeds for the numbers of rows and columns. They differ, so that the sum of a transposed matrix differs."""
 MODULUS = 2**64
 

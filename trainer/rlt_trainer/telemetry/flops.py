@@ -61,7 +61,8 @@ def find_shape(config: Any) -> Shape | None:
     config = config.get_text_config()
     if config.model_type not in DENSE_MODEL_TYPES | MOE_MODEL_TYPES:
         return None
-    window, layers = getattr(config, "sliding_window", None), config.num_hidden_layers
+    window = getattr(config, "sliding_window", None)
+    layers = config.num_hidden_layers
     kinds = getattr(config, "layer_types", None) or ["sliding_attention" if window else "full_attention"] * layers
     weights = [_count_mixer_weights(config, kind) + _count_mlp_weights(config, i) for i, kind in enumerate(kinds)]
     return Shape(
@@ -92,7 +93,8 @@ def _find_head_dimensions(config: Any) -> tuple[int, int]:
 
 def _count_mixer_weights(config: Any, kind: str) -> int:
     """Count the weights of a layer's attention, or of the linear attention in its place."""
-    hidden, heads = config.hidden_size, config.num_attention_heads
+    hidden = config.hidden_size
+    heads = config.num_attention_heads
     if kind == "linear_attention":  # a gated delta net: queries, keys, values and gate, decay and beta, output
         keys = config.linear_num_key_heads * config.linear_key_head_dim
         values = config.linear_num_value_heads * config.linear_value_head_dim
@@ -100,7 +102,8 @@ def _count_mixer_weights(config: Any, kind: str) -> int:
         return int(hidden * (2 * keys + 3 * values + 2 * config.linear_num_value_heads) + convolution)
     keys, values = _find_head_dimensions(config)
     if hasattr(config, "kv_lora_rank"):  # multi-head latent attention (arXiv 2405.04434)
-        rank, latent = config.q_lora_rank, config.kv_lora_rank
+        rank = config.q_lora_rank
+        latent = config.kv_lora_rank
         queries = hidden * heads * keys if rank is None else rank * (hidden + heads * keys)
         rotated = config.qk_rope_head_dim
         return int(

@@ -75,7 +75,8 @@ def split_segments(
             prompt = sequences.prompts[row][sequences.prompt_mask[row]].tolist()
             by_trajectory[number].append({"text": decode(prompt), "learned": False})
         attention = sequences.response_attention[row]
-        tokens, mask = sequences.responses[row][attention].tolist(), sequences.response_mask[row][attention].tolist()
+        tokens = sequences.responses[row][attention].tolist()
+        mask = sequences.response_mask[row][attention].tolist()
         by_trajectory[number] += _split(tokens, mask, decode)
     return by_trajectory
 

@@ -52,7 +52,8 @@ def read_spans(run: Path, step: int) -> bytes:
                     is_previous = True
                 elif line.startswith(b"{") and line.endswith(b"}\n"):  # otherwise a part of a line
                     if is_previous:
-                        spans, is_previous = [], False
+                        spans = []
+                        is_previous = False
                     spans.append(line)
     except FileNotFoundError:
         return b""

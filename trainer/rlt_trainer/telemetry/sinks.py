@@ -54,7 +54,8 @@ class Sinks:
 
 def build_sinks(config: TrainingConfig) -> Sinks:
     """Build the sinks that the job enables."""
-    run, observability = Path(config.run_directory), config.observability
+    run = Path(config.run_directory)
+    observability = config.observability
     sinks: list[Sink] = []
     if observability.tensorboard:
         sinks.append(TensorBoardSink(Path(observability.tensorboard.directory or run / "tensorboard")))

@@ -54,7 +54,8 @@ class Work:
         lora: bool = False,
     ) -> Self:
         """Build the work on these sequences."""
-        prompts, responses = sequences.prompt_mask.sum(-1).tolist(), sequences.response_attention.sum(-1).tolist()
+        prompts = sequences.prompt_mask.sum(-1).tolist()
+        responses = sequences.response_attention.sum(-1).tolist()
         return cls(prompts, responses, actor, critic, epochs, lora)
 
     @property
@@ -77,7 +78,8 @@ def compute_speed_metrics(
     """
     seconds = compute_step_seconds(driver)
     step = seconds["step"]
-    response_tokens, tokens = sum(work.response_lengths), sum(work.lengths)
+    response_tokens = sum(work.response_lengths)
+    tokens = sum(work.lengths)
     per_token = dict.fromkeys(RESPONSE_TOKEN_PHASES, response_tokens) | dict.fromkeys(TOKEN_PHASES, tokens)
     overlap = compute_overlap_seconds(driver, [span for report in (*reports, *engines) for span in report.spans])
     return {

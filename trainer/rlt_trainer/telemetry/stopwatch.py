@@ -25,7 +25,8 @@ class Stopwatch:
     @contextmanager
     def measure(self, phase: str, *, thread: int | None = None) -> Iterator[None]:
         """Measure the block as `phase` of the step. `thread`: its number, default: the current thread's."""
-        step, start = self.step, time.perf_counter()
+        step = self.step
+        start = time.perf_counter()
         if thread is None:
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
         try:
@@ -38,5 +39,6 @@ class Stopwatch:
     def take(self) -> list[Span]:
         """Return and remove the completed spans."""
         count = len(self._spans)
-        taken, self._spans[:count] = self._spans[:count], []
+        taken = self._spans[:count]
+        self._spans[:count] = []
         return taken

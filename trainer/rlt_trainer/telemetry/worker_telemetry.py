@@ -104,8 +104,6 @@ class WorkerTelemetry:
         used = psutil.virtual_memory().used / GIB
         if self._device.type != "cuda":
             return Memory(used)
-        allocated, reserved = (
-            torch.cuda.max_memory_allocated(self._device),
-            torch.cuda.max_memory_reserved(self._device),
-        )
+        allocated = torch.cuda.max_memory_allocated(self._device)
+        reserved = torch.cuda.max_memory_reserved(self._device)
         return Memory(used, allocated / GIB, reserved / GIB)

@@ -59,7 +59,8 @@ class EngineParts:
         self._store = listen_for_ranks(address)
         others = await asyncio.gather(*[submit(actor, EnginePart.node_address) for actor in self._actors])
         self.addresses = [address, *others]
-        count, store = len(self.addresses), Rendezvous(address, self._store.port)
+        count = len(self.addresses)
+        store = Rendezvous(address, self._store.port)
         first, *pods = [EnginePod(index, count, each, store) for index, each in enumerate(self.addresses)]
         running = [submit(actor, EnginePart.run, pod) for actor, pod in zip(self._actors, pods, strict=True)]
         threading.Thread(target=self._end_with, args=(running,), name="end-with-parts", daemon=True).start()

@@ -105,7 +105,8 @@ class RolloutWorker:
         if self._death is not None:
             raise self._death
         self._has_ended.clear()
-        ended, self._ended = self._ended, []
+        ended = self._ended
+        self._ended = []
         return ended
 
     async def abort(self, numbers: Sequence[int]) -> None:

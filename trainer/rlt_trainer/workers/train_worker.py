@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed.checkpoint.stateful import Stateful
+from torch.distributed.device_mesh import DeviceMesh
 from transformers.utils.logging import disable_progress_bar
 
 from rlt_api.blocks.checkpoint import Checkpoint
@@ -40,6 +42,10 @@ from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, Weig
 from rlt_trainer.rollout.weight_sums import Summation, Sums, add_up_sums, sum_weights
 from rlt_trainer.rollout.weight_sync import pad_probe
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
+
+if TYPE_CHECKING:
+    from rlt_trainer.policy.critic import Critic
+    from rlt_trainer.policy.teacher import Teacher
 
 _log = logging.getLogger(__name__)
 
@@ -95,16 +101,13 @@ class TrainWorker:
         """Load this rank's shards of the policy, the critic and the reward models."""
         # Slow imports that the driver does not need.
         from rlt_trainer.policy.actor import Actor
-        from rlt_trainer.policy.critic import Critic
         from rlt_trainer.policy.reward_model import RewardModel
         from rlt_trainer.policy.sharded_model import ModelOptions
-        from rlt_trainer.policy.teacher import Teacher
 
         config = self._config
         disable_progress_bar()  # type: ignore[no-untyped-call] # a log is not a terminal
         mesh = create_mesh(self._device.type, config.training, self._world_size)
-        scratch = Path(self._scratch.name)
-        self._files = prepare_model_files(config.model, scratch)
+        self._files = prepare_model_files(config.model, Path(self._scratch.name))
         self._tokenizer = load_tokenizer(config.model)
         self._actor = Actor(
             self._files,
@@ -117,29 +120,8 @@ class TrainWorker:
             max_response_length=config.data.max_response_length,
             processor=load_image_processor(config),
         )
-        self._critic: Critic | None = None
-        if config.algorithm.critic is not None:
-            start = resolve_critic_model(config)
-            self._critic = Critic(
-                self._files if start == config.model else prepare_model_files(start, scratch),
-                model=config.model,
-                dtype=self._dtype,
-                mesh=mesh,
-                algorithm=config.algorithm,
-                training=config.training,
-                max_response_length=config.data.max_response_length,
-            )
-        self._teacher: Teacher | None = None
-        if distillation := config.algorithm.distillation:
-            self._teacher = Teacher(
-                prepare_model_files(resolve_teacher_model(config, distillation), scratch),
-                distillation=distillation,
-                model=config.model,
-                dtype=self._dtype,
-                mesh=mesh,
-                training=config.training,
-                temperature=config.rollout.temperature,
-            )
+        self._critic = self._load_critic(mesh)
+        self._teacher = self._load_teacher(mesh)
         frozen = ModelOptions(
             mesh=mesh, dtype=self._dtype, frozen=True, trust_remote_code=config.model.trust_remote_code
         )
@@ -154,6 +136,40 @@ class TrainWorker:
             dtype=self._dtype,
             profiles=Path(config.run_directory) / "profiles",
             profiler=config.observability.profiler,
+        )
+
+    def _load_critic(self, mesh: DeviceMesh) -> Critic | None:
+        from rlt_trainer.policy.critic import Critic  # as in load_models
+
+        config = self._config
+        if config.algorithm.critic is None:
+            return None
+        start = resolve_critic_model(config)
+        return Critic(
+            self._files if start == config.model else prepare_model_files(start, Path(self._scratch.name)),
+            model=config.model,
+            dtype=self._dtype,
+            mesh=mesh,
+            algorithm=config.algorithm,
+            training=config.training,
+            max_response_length=config.data.max_response_length,
+        )
+
+    def _load_teacher(self, mesh: DeviceMesh) -> Teacher | None:
+        from rlt_trainer.policy.teacher import Teacher  # as in load_models
+
+        config = self._config
+        distillation = config.algorithm.distillation
+        if distillation is None:
+            return None
+        return Teacher(
+            prepare_model_files(resolve_teacher_model(config, distillation), Path(self._scratch.name)),
+            distillation=distillation,
+            model=config.model,
+            dtype=self._dtype,
+            mesh=mesh,
+            training=config.training,
+            temperature=config.rollout.temperature,
         )
 
     def begin_step(self, step: int) -> None:
@@ -333,7 +349,8 @@ class TrainWorker:
         self._scratch.cleanup()
 
     def _parts(self) -> Parts:
-        actor, critic = self._actor, self._critic
+        actor = self._actor
+        critic = self._critic
         parts: dict[str, Stateful] = {
             "model": ModelState(actor.model),
             "optimizer": OptimizerState(actor.model, actor.optimizers),

@@ -16,7 +16,9 @@ def gae(inputs: AdvantageInputs) -> Advantages:
     policy: observations between two of its turns have no effect (compute_gae_advantage_return in verl 0.9.1).
     """
     assert inputs.values is not None, "gae needs the critic's values"
-    rewards, values, mask = inputs.token_rewards, inputs.values, inputs.mask
+    rewards = inputs.token_rewards
+    values = inputs.values
+    mask = inputs.mask
     next_value = next_advantage = torch.zeros_like(rewards[:, 0])
     advantages = torch.zeros_like(rewards)
     for t in reversed(range(rewards.shape[1])):

@@ -19,7 +19,8 @@ def value_loss(
     """
     values, old_values, returns = (apply_mask(each, mask) for each in (values, old_values, returns))
     bounded = values.clamp(old_values - cliprange_value, old_values + cliprange_value)
-    plain, clipped = (values - returns).square(), (bounded - returns).square()
+    plain = (values - returns).square()
+    clipped = (bounded - returns).square()
     return TokenLoss(
         torch.maximum(plain, clipped) / 2, {"critic/vf_clipfrac": (clipped > plain).detach().to(values.dtype)}
     )
