@@ -1,4 +1,4 @@
-"""Charts of metrics as SVG. Colors are classes of the page's style sheet: s0 to s7, and those of axes and texts."""
+"""Charts of metrics as SVG. Colors are classes of the style sheet: s0 to s7, and those of axes and texts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from xml.etree.ElementTree import Element
 
 from rlt.metric_text import format_number
-from rlt.report.markup import element
+from rlt.notebook.markup import element
 
 WIDTH, HEIGHT = 400, 190
 LEFT, RIGHT, TOP, BOTTOM = 60, 10, 12, 34
 """Margins for the texts of the axes."""
 MAX_POINTS = 300
 """Maximum number of points of a line. Steps are averaged to them."""
-MAX_COLUMNS = 60
 NUM_COLORS = 8
 
 Points = Sequence[tuple[float, float | None]]
@@ -62,50 +61,12 @@ def draw_lines(series: Mapping[str, Points], unit: str) -> Element | None:
     return element("div", svg, draw_legend(list(drawn)) if len(drawn) > 1 else None)
 
 
-def draw_columns(columns: Sequence[tuple[float, Mapping[str, float]]], names: Sequence[str], unit: str) -> Element:
-    """A column of stacked parts for each step, averaged to MAX_COLUMNS columns. The parts add up to its height."""
-    size = math.ceil(len(columns) / MAX_COLUMNS)
-    groups = [columns[start : start + size] for start in range(0, len(columns), size)]
-    means = [
-        (group[0][0], [sum(parts.get(name, 0.0) for _, parts in group) / len(group) for name in names])
-        for group in groups
-    ]
-    last = columns[-1][0] + 1
-    frame = _Frame(
-        choose_axis([columns[0][0], last], 5, whole=True), choose_axis([0.0, *(sum(parts) for _, parts in means)])
-    )
-    body = []
-    for index, (step, parts) in enumerate(means):
-        end = means[index + 1][0] if index + 1 < len(means) else last
-        left, right, bottom = frame.x(step), frame.x(end), 0.0
-        for number, part in enumerate(parts):
-            top, base = frame.y(bottom + part), frame.y(bottom)
-            bottom += part
-            if base - top > 0.05:
-                box = {"x": _round(left), "y": _round(top), "width": _round(max(0.5, right - left - 0.4))}
-                body.append(element("rect", height=_round(base - top), class_=f"f{number % NUM_COLORS}", **box))
-    return element("div", _draw_frame(frame, unit, body, "time of the phases of a step"), draw_legend(names, "f"))
-
-
-def draw_small(values: Sequence[float | None]) -> Element | None:
-    """A line without axes, for a tile."""
-    points = [(x, y) for x, y in thin(list(enumerate(values))) if y is not None]
-    if len(points) < 2:
-        return None
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    last = points[-1][0] or 1
-    scaled = [(100 * x / last, 24 - 22 * ((y - low) / (high - low) if high > low else 0.5) - 1) for x, y in points]
-    path = " ".join(f"{_round(x)},{_round(y)}" for x, y in scaled)
-    line = element("polyline", points=path, class_="s0", vector_effect="non-scaling-stroke")
-    return element("svg", line, viewBox="0 0 100 24", preserveAspectRatio="none", class_="small", aria_hidden="true")
-
-
-def draw_legend(names: Sequence[str], kind: str = "s") -> Element:
-    """The color of each name. `kind`: s for lines, f for areas."""
+def draw_legend(names: Sequence[str]) -> Element:
+    """The color of each name."""
     return element(
         "ul",
         *(
-            element("li", element("span", class_=f"key {kind}{number % NUM_COLORS}"), name)
+            element("li", element("span", class_=f"key s{number % NUM_COLORS}"), name)
             for number, name in enumerate(names)
         ),
         class_="legend",
