@@ -1,4 +1,4 @@
-"""Charts of a notebook: round ticks, gaps at values that are not finite, and text that is no markup."""
+"""Charts of a notebook: ends of the axes, gaps at values that are not finite, and text that is no markup."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from xml.etree.ElementTree import tostring
 import pytest
 from recorded_run import HOSTILE, STEPS
 
-from rlt.notebook.chart import MAX_POINTS, choose_axis, draw_lines, thin
+from rlt.notebook.chart import BOTTOM, LEFT, MAX_POINTS, RIGHT, TOP, draw_lines, thin
 from rlt.notebook.charts import draw_learning
 from rlt.notebook.markup import element
 
 
-def test_ticks_are_round_and_inside_of_the_axis() -> None:
-    assert choose_axis([0.0, 1.0]).ticks == pytest.approx((0, 0.5, 1.0))
-    assert choose_axis([0.013, 0.027]).ticks == pytest.approx((0.015, 0.02, 0.025))
-    assert choose_axis([1, 160], 5, whole=True).ticks == (50, 100, 150)
-    assert choose_axis([3, 3], whole=True).ticks == (2, 3, 4)
-    assert choose_axis([-5e-9, -5e-9]).low < -5e-9 < choose_axis([-5e-9, -5e-9]).high
+def test_a_chart_has_the_ends_of_its_axes_and_a_line_between_them() -> None:
+    chart = draw_lines({"a": [(1, 0.25), (3, 0.75)]}, "nats")
+    assert chart is not None
+    assert [each.text for each in chart.iter("text")] == ["0.75", "nats", "0.25", "step 1", "3"]
+    assert [each.attrib["points"] for each in chart.iter("polyline")] == [f"{LEFT}.0,{BOTTOM}.0 {RIGHT}.0,{TOP}.0"]
+
+
+def test_a_value_without_neighbors_is_a_dot_in_the_middle() -> None:
+    chart = draw_lines({"a": [(2, 1.0)]}, "")
+    assert chart is not None
+    assert [each.attrib["points"] for each in chart.iter("polyline")] == ["225.0,81.0 225.0,81.0"]
 
 
 def test_a_value_that_is_not_finite_interrupts_the_line() -> None:
@@ -26,8 +31,6 @@ def test_a_value_that_is_not_finite_interrupts_the_line() -> None:
     assert chart is not None
     assert len(chart.findall(".//polyline")) == 2
     assert draw_lines({"a": [(1, None), (2, float("nan"))]}, "nats") is None
-    assert "nats" in [each.text for each in chart.iter("text")]
-    assert "step" in [each.text for each in chart.iter("text")]
 
 
 def test_long_runs_are_averaged() -> None:

@@ -1,18 +1,17 @@
-"""Charts of metrics as SVG. Colors are classes of the style sheet: s0 to s7, and those of axes and texts."""
+"""Charts of metrics as SVG. Colors are the classes s0 to s7 of the style sheet."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from rlt.metric_text import format_number
 from rlt.notebook.markup import element
 
-WIDTH, HEIGHT = 400, 190
-LEFT, RIGHT, TOP, BOTTOM = 60, 10, 12, 34
-"""Margins for the texts of the axes."""
+WIDTH, HEIGHT = 400, 160
+LEFT, RIGHT, TOP, BOTTOM = 60, 390, 22, 140
+"""The area of the lines. The texts are around it."""
 MAX_POINTS = 300
 """Maximum number of points of a line. Steps are averaged to them."""
 NUM_COLORS = 8
@@ -21,56 +20,41 @@ Points = Sequence[tuple[float, float | None]]
 """Step and value. None is not finite, and interrupts the line."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The values at both ends of an axis, and at its ticks."""
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-
-
-def choose_axis(values: Sequence[float], count: int = 4, *, whole: bool = False) -> Axis:
-    """An axis with about `count` round ticks that contains the values. `whole`: ticks are integers."""
-    low, high = min(values), max(values)
-    if high == low:
-        low, high = (low - 1, high + 1) if low == 0 or whole else (low - abs(low) / 2, high + abs(high) / 2)
-    raw = (high - low) / count
-    power = 10.0 ** math.floor(math.log10(raw))
-    size = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
-    if whole:
-        size = max(1.0, size)
-    first = math.ceil(low / size - 1e-9)
-    ticks = tuple(number * size for number in range(first, math.floor(high / size + 1e-9) + 1))
-    return Axis(low, high, ticks)
-
-
 def draw_lines(series: Mapping[str, Points], unit: str) -> Element | None:
-    """Lines over the steps, with a legend for two or more. None without a finite value."""
+    """Lines from the first to the last step and from the lowest to the highest value. None without a finite value.
+
+    Two lines or more have a legend.
+    """
     thinned = {name: thin(points) for name, points in series.items()}
     drawn = {name: points for name, points in thinned.items() if any(value is not None for _, value in points)}
     if not drawn:
         return None
-    steps = choose_axis([step for points in drawn.values() for step, _ in points], 5, whole=True)
-    values = choose_axis([value for points in drawn.values() for _, value in points if value is not None])
-    frame = _Frame(steps, values)
-    body = [
-        each for color, points in enumerate(drawn.values()) for each in _draw_line(frame, points, color % NUM_COLORS)
+    steps = [step for points in drawn.values() for step, _ in points]
+    values = [value for points in drawn.values() for _, value in points if value is not None]
+    first, last = min(steps), max(steps)
+    low, high = min(values), max(values)
+
+    def place(step: float, value: float) -> str:
+        x = (step - first) / (last - first) if last > first else 0.5
+        y = (value - low) / (high - low) if high > low else 0.5
+        return f"{LEFT + (RIGHT - LEFT) * x:.1f},{BOTTOM - (BOTTOM - TOP) * y:.1f}"
+
+    lines = [
+        element("polyline", points=" ".join(place(*point) for point in part), class_=f"s{color % NUM_COLORS}")
+        for color, points in enumerate(drawn.values())
+        for part in _split(points)
     ]
-    svg = _draw_frame(frame, unit, body, ", ".join(drawn))
-    return element("div", svg, draw_legend(list(drawn)) if len(drawn) > 1 else None)
-
-
-def draw_legend(names: Sequence[str]) -> Element:
-    """The color of each name."""
-    return element(
-        "ul",
-        *(
-            element("li", element("span", class_=f"key s{number % NUM_COLORS}"), name)
-            for number, name in enumerate(names)
-        ),
-        class_="legend",
-    )
+    texts = [
+        element("text", format_number(high), x=LEFT - 6, y=TOP + 4, class_="end"),
+        element("text", unit, x=0, y=10),
+        element("text", format_number(low), x=LEFT - 6, y=BOTTOM + 4, class_="end"),
+        element("text", f"step {first:.0f}", x=LEFT, y=HEIGHT - 4),
+        element("text", f"{last:.0f}", x=RIGHT, y=HEIGHT - 4, class_="end"),
+    ]
+    box = element("path", d=f"M{LEFT},{TOP}V{BOTTOM}H{RIGHT}", class_="axis")
+    label = f"{', '.join(drawn)} by step"
+    svg = element("svg", box, *lines, *texts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
+    return element("div", svg, _draw_legend(list(drawn)) if len(drawn) > 1 else None)
 
 
 def thin(points: Points) -> list[tuple[float, float | None]]:
@@ -80,61 +64,22 @@ def thin(points: Points) -> list[tuple[float, float | None]]:
     return [(group[-1][0], _mean([value for _, value in group])) for group in groups]
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """Coordinates of the area inside of the axes."""
-
-    steps: Axis
-    values: Axis
-
-    def x(self, step: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (step - self.steps.low) / (self.steps.high - self.steps.low)
-
-    def y(self, value: float) -> float:
-        height = HEIGHT - TOP - BOTTOM
-        return HEIGHT - BOTTOM - height * (value - self.values.low) / (self.values.high - self.values.low)
+def _draw_legend(names: Sequence[str]) -> Element:
+    keys = [element("span", "● ", class_=f"s{number % NUM_COLORS}") for number in range(len(names))]
+    return element("ul", *(element("li", key, name) for key, name in zip(keys, names, strict=True)), class_="legend")
 
 
-def _draw_frame(frame: _Frame, unit: str, body: Sequence[Element], label: str) -> Element:
-    right, bottom, middle = WIDTH - RIGHT, HEIGHT - BOTTOM, (TOP + HEIGHT - BOTTOM) / 2
-    grid = []
-    for tick in frame.values.ticks:
-        y = _round(frame.y(tick))
-        grid.append(element("line", x1=LEFT, x2=right, y1=y, y2=y, class_="grid"))
-        grid.append(element("text", format_number(tick), x=LEFT - 6, y=_round(frame.y(tick) + 3.5), class_="end"))
-    for tick in frame.steps.ticks:
-        grid.append(element("text", format_number(tick), x=_round(frame.x(tick)), y=bottom + 14, class_="middle"))
-    axes = [
-        element("line", x1=LEFT, x2=right, y1=bottom, y2=bottom, class_="axis"),
-        element("text", "step", x=_round((LEFT + right) / 2), y=HEIGHT - 4, class_="middle"),
-        element("text", unit, x=10, y=middle, class_="middle", transform=f"rotate(-90 10 {middle})") if unit else None,
-    ]
-    return element(
-        "svg", *grid, *body, *axes, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=f"{label} by step"
-    )
-
-
-def _draw_line(frame: _Frame, points: Points, color: int) -> list[Element]:
-    """A line for each run of finite values; a dot for a value without neighbors, and for each of few values."""
-    parts: list[list[tuple[float, float]]] = [[]]
-    for step, value in points:
-        if value is None:
-            parts.append([])
-        else:
-            parts[-1].append((frame.x(step), frame.y(value)))
-    drawn = []
-    for part in filter(None, parts):
-        path = " ".join(f"{_round(x)},{_round(y)}" for x, y in part)
-        drawn.append(element("polyline", points=path, class_=f"s{color}"))
-        if len(part) == 1 or len(points) <= 20:
-            drawn += [element("circle", cx=_round(x), cy=_round(y), r=2.2, class_=f"f{color}") for x, y in part]
-    return drawn
+def _split(points: Points) -> Iterator[list[tuple[float, float]]]:
+    """The runs of finite values. A value without neighbors is twice in its run: a line of no length is a dot."""
+    part: list[tuple[float, float]] = []
+    for step, value in [*points, (0.0, None)]:
+        if value is not None:
+            part.append((step, value))
+        elif part:
+            yield part if len(part) > 1 else part * 2
+            part = []
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     finite = [value for value in values if value is not None and math.isfinite(value)]
     return sum(finite) / len(finite) if finite else None
-
-
-def _round(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
