@@ -31,7 +31,7 @@ def test_the_file_is_named_after_the_directory(run: str) -> None:
     assert rlt("other").stdout == "other-report.html\n"
     done = rlt(run)
     assert (done.exit_code, done.stdout) == (0, "out-report.html\n")
-    assert Path("out-report.html").read_text().startswith("<!DOCTYPE html>\n<html")
+    assert Path("out-report.html").read_text().startswith("<!doctype html>\n<html")
     assert "note: sum: The last line of metrics.jsonl is incomplete" in done.stderr
 
 

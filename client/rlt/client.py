@@ -110,7 +110,7 @@ class Client:
     def show(self, job: Job | str) -> Job:
         """Follow a job until it has ended: in a notebook with a progress bar and charts of its metrics, which are
         updated in place, elsewhere with a line for each change. Returns the job."""
-        from rlt.live_view import LiveView, Steps, keep_steps
+        from rlt.notebook.live_view import LiveView, Steps, keep_steps
 
         view, steps, last = LiveView(), dict[int, Any](), None
         for last in self.follow(job):

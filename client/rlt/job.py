@@ -209,9 +209,9 @@ class Job:
         the trainer, and JobFailedError if the program fails.
         """
         from rlt.errors import JobFailedError
-        from rlt.live_view import is_notebook
         from rlt.local_process import prepare_local_run, run_process
-        from rlt.local_view import LocalView
+        from rlt.notebook.live_view import is_notebook
+        from rlt.notebook.local_view import LocalView
         from rlt.runs.directory import read_steps
 
         run = prepare_local_run(self._manifest, self._check_with_runtime(), Path(directory))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rlt.job_state import summarize
-from rlt.live_view import LiveView, build_view, keep_steps
-from rlt.local_view import build_progress
+from rlt.notebook.live_view import LiveView, build_view, keep_steps
+from rlt.notebook.local_view import build_progress
 from rlt_pod.command.console import Progress, update
 
 STEPS = [{"step": float(step), "critic/rewards/mean": step / 10} for step in range(1, 6)]

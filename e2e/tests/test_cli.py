@@ -100,7 +100,7 @@ def test_a_job_learns_from_submission_to_deletion_while_the_operators_are_killed
     cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{NAME}", "--timeout=300s")
     report = tmp_path / "report.html"
     assert "note: " not in rlt("report", NAME, "--file", report).stderr  # from the volume
-    assert f"step {STEPS} of {STEPS}" in report.read_text()
+    assert f'"step": {STEPS}, "totalSteps": {STEPS}' in report.read_text()
     rlt("delete", NAME, "--yes")
     assert json.loads(rlt("get", "-o", "json").stdout) == []
     await_cleanup(cluster, namespace, NAME)

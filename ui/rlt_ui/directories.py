@@ -14,10 +14,10 @@ from rlt.runs.pages import SPANS, RolloutQuery, read_rollout_page, read_spans
 from rlt.runs.run import Run, read_run
 from rlt_api.spec.plain_secrets import find_secrets
 from rlt_pod.report.step_history import METRICS_FILE
-from rlt_ui.defaults import list_changed
+from rlt_ui.description import describe_run, summarize_run
 from rlt_ui.logs import clean, list_files, read_file
 from rlt_ui.masks import mask_rollouts
-from rlt_ui.source import Json, build_columns, get_text, sample
+from rlt_ui.source import Json, build_columns, sample
 
 MAX_DEPTH = 3
 """Maximum depth of a run directory below the folder."""
@@ -56,7 +56,7 @@ class RunFolder:
 
     async def describe(self, run: str) -> Json:
         """What the directory has recorded."""
-        return await asyncio.to_thread(lambda: describe_run(run, self._path(run), self._read(run)))
+        return await asyncio.to_thread(lambda: describe_directory(run, self._path(run), self._read(run)))
 
     async def read_metrics(self, run: str) -> Json:
         """The metrics of metrics.jsonl."""
@@ -168,45 +168,26 @@ def build_row(run_id: str, path: Path, run: Run) -> Json:
     metric = find_page_metrics(run.steps).get("reward")
     rewards = [step.get(metric) for step in run.steps if metric in step] if metric else []
     return {
+        **summarize_run(run),
         "id": run_id,
-        "name": run.name,
-        "phase": run.phase,
-        "sentence": run.sentence,
-        "step": run.steps[-1]["step"] if run.steps else 0,
-        "totalSteps": find_total_steps(run),
         "reward": rewards[-1] if rewards else None,
         "rewards": sample(rewards),
-        "model": get_text(run.config, "model", "path"),
-        "algorithm": get_text(run.config, "algorithm", "advEstimator"),
         "created": find_time(path, CONFIGS),
         "updated": find_time(path, (METRICS_FILE, *CONFIGS)),
         "findings": len(run.findings),
     }
 
 
-def describe_run(run_id: str, path: Path, run: Run) -> Json:
-    """Everything about a run but its metrics, rollouts and spans."""
-    steps = list_rollout_steps(path)
+def describe_directory(run_id: str, path: Path, run: Run) -> Json:
+    """What the directory of a run has recorded, but its metrics, rollouts and spans."""
     return {
         **build_row(run_id, path, run),
-        "source": run.source,
-        "config": run.config,
-        "changed": list_changed(run.config),
-        "findings": list(run.findings),
+        **describe_run(run),
         "attempts": list_attempts(path),
-        "rolloutSteps": steps,
-        "details": dict(run.details),
-        "notes": list(run.notes),
+        "rolloutSteps": list_rollout_steps(path),
         "missing": ["preflight checks", "conditions", "pods", "events"],
         "commands": [f"rlt report {run.source}", f"rlt compare {run.source} OTHER"],
     }
-
-
-def find_total_steps(run: Run) -> int | None:
-    """training.totalSteps. None if the config does not have it."""
-    training = run.config.get("training")
-    total = training.get("totalSteps") if isinstance(training, dict) else None
-    return total if isinstance(total, int) else None
 
 
 def find_time(path: Path, names: Iterable[str]) -> float | None:

@@ -9,7 +9,6 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import quote
 
 import uvicorn
@@ -21,14 +20,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from rlt.errors import NotFoundError, RltError
-from rlt.report.page import build_page
 from rlt.report.summary import Origin
 from rlt.runs.pages import MAX_PAGE, ORDERS, RolloutQuery
 from rlt.runs.run import Run
 from rlt_ui.access import HOST, Gate
+from rlt_ui.report import STATIC, build_report
 from rlt_ui.source import Json, Source
 
-STATIC = Path(__file__).parent / "static"
 POLL_S = 1.0
 """Interval between two versions of a run."""
 LOG_POLL_S = 2.0
@@ -95,7 +93,7 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
         run = get_run(request)
         found = await get_source(request).load_run(run)
         origin = Origin(importlib.metadata.version("rlt"), f"{datetime.now(UTC):%FT%TZ}")
-        text = await asyncio.to_thread(build_page, found, origin)
+        text = await asyncio.to_thread(build_report, found, origin)
         name = quote(f"{build_file_name(found, run)}-report.html", safe="")
         return HTMLResponse(text, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
 

@@ -92,7 +92,7 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         report = download.value.path().read_text()
         assert "12 of 16 steps" in report
         assert HOSTILE not in report
-        assert "&lt;img src=x" in report
+        assert "\\u003cimg src=x" in report
         assert "hostile" not in page.title()
         assert page.locator("main img").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0

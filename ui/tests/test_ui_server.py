@@ -26,6 +26,7 @@ from rlt_ui import server
 from rlt_ui.access import HEADERS
 from rlt_ui.directories import RunFolder
 from rlt_ui.logs import MAX_LOG_BYTES, read_file
+from rlt_ui.report import STATIC
 from rlt_ui.server import build_app, stream_changes, stream_versions
 
 TOKEN = "a-token-of-the-test"
@@ -152,12 +153,12 @@ def test_a_run_outside_of_the_list_is_not_found(client: TestClient, folder: Path
         assert client.get(f"{PAGE}api/{name}", params={"run": run, "step": "1"}).status_code == 404
 
 
-def test_the_report_is_a_file_without_scripts(client: TestClient) -> None:
+def test_the_report_is_a_file_with_its_policy(client: TestClient) -> None:
     response = client.get(f"{PAGE}api/report", params={"run": "sum-1"})
     assert response.status_code == 200
     assert response.headers["content-disposition"] == "attachment; filename*=UTF-8''sum-1-report.html"
-    assert "<h2>Learning</h2>" in response.text
-    assert "<script" not in response.text
+    assert """http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'sha256-""" in response.text
+    assert "2 of 4 steps are recorded." in response.text
 
 
 @pytest.mark.parametrize("path", ["static/../server.py", "static/%2e%2e/server.py", "static/%2e%2e%2fserver.py"])
@@ -338,7 +339,7 @@ async def test_an_empty_list_has_a_version_so_that_its_first_job_is_a_change(
 
 
 def test_the_page_inserts_no_markup_and_loads_nothing_from_elsewhere() -> None:
-    files = [file for file in server.STATIC.iterdir() if file.suffix in (".js", ".html", ".css")]
+    files = [file for file in STATIC.iterdir() if file.suffix in (".js", ".html", ".css")]
     assert len(files) > 10
     for file in files:
         text = file.read_text()
@@ -349,7 +350,7 @@ def test_the_page_inserts_no_markup_and_loads_nothing_from_elsewhere() -> None:
 
 
 def test_the_vendored_files_have_the_hashes_of_their_table() -> None:
-    vendor = server.STATIC / "vendor"
+    vendor = STATIC / "vendor"
     table = dict(re.findall(r"\| `([\w.]+)` \| `(\w{64})` \|", (vendor / "README.md").read_text()))
     assert set(table) == {file.name for file in vendor.iterdir()} - {"README.md", "LICENSE"}
     assert table == {name: hashlib.sha256((vendor / name).read_bytes()).hexdigest() for name in table}

@@ -153,8 +153,8 @@ async def test_a_report_has_what_the_person_may_read_and_names_the_rest(
         assert found.json()["notes"] == [reason]
     report = await client.get("/api/report", params={"run": "a/first"}, headers=bearer(ALICE))
     assert report.status_code == 200
-    assert f"<li>No metrics and no rollouts: {reason}</li>" in report.text
-    assert "<dd>job a/first</dd>" in report.text
+    assert f'"notes": ["No metrics and no rollouts: {reason}"]' in report.text
+    assert '"source": "job a/first"' in report.text
 
 
 async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, api_server: SimulatedApiServer) -> None:

@@ -10,12 +10,12 @@ import click
 
 from rlt.kube_context import KubeContext
 from rlt.report.markdown import build_summary
-from rlt.report.page import build_page
 from rlt.report.summary import Origin
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import emit_result, output_option
 from rlt_cli.run_arguments import load_runs
+from rlt_ui.report import build_report
 
 
 @click.command()
@@ -33,8 +33,9 @@ def command(run: str, markdown: bool, file: Path | None, kube_context: KubeConte
     """Write everything about a run to one HTML file.
 
     RUN is a run directory or the name of a job, as in `compare`. The file contains phase, findings, attempts, learning
-    curves, the time of a step, the best and the worst rollouts, and the configuration. It needs no network and has no
-    script. Secrets are masked as far as their name or shape shows them: check the rollouts before you publish the file.
+    curves, the time of a step, the best and the worst rollouts, and the configuration. It is the run page of `ui` as a
+    file, which loads and sends nothing. Secrets are masked as far as their name or shape shows them: check the rollouts
+    before you publish the file.
     """
     (found,) = load_runs([run], kube_context)
     origin = Origin(importlib.metadata.version("rlt"), f"{datetime.now(UTC):%FT%TZ}")
@@ -46,7 +47,7 @@ def command(run: str, markdown: bool, file: Path | None, kube_context: KubeConte
     name = Path(run).absolute().name if Path(run).is_dir() else found.name
     path = file or Path(f"{name}-report.html")
     try:
-        path.write_text(build_page(found, origin), encoding="utf-8")
+        path.write_text(build_report(found, origin), encoding="utf-8")
     except OSError as error:
         raise Failure(f"Cannot write {path}: {error.strerror}.", next=f"rlt report {run} --file FILE") from error
     emit_result(str(path), {"file": str(path), "notes": list(found.notes)}, output)

@@ -1,1 +1,1 @@
-"""Comparisons and reports of runs (rlt.runs.run), as text, Markdown and HTML. No I/O."""
+"""Comparisons and summaries of runs (rlt.runs.run). No I/O."""

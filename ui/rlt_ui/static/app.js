@@ -1,52 +1,20 @@
-// The page: routes, theme, and the live connection. Views are functions of main and parameters that return `refresh`, and `refresh.end` if they follow more.
+// The page: routes and the live connection. Views are functions of main and parameters that return `refresh`, and `refresh.end` if they follow more.
 
 import { follow } from "./api.js";
-import { redrawAll } from "./charts.js";
 import { showComparison } from "./compare.js";
-import { el } from "./dom.js";
+import { el, showError } from "./dom.js";
 import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
+import { startTheme } from "./theme.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
-const themeButton = document.getElementById("theme");
-const THEMES = ["system", "light", "dark"];
 let endPrevious = () => {};
 
 function setState(state, text) {
   if (live.dataset.state === state && live.textContent === text) return;
   live.dataset.state = state;
   live.textContent = text;
-}
-
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  themeButton.textContent = `Theme: ${theme}`;
-  try {
-    localStorage.setItem("theme", theme);
-  } catch {
-    // The browser keeps no data.
-  }
-  redrawAll();
-}
-
-function readTheme() {
-  try {
-    const theme = localStorage.getItem("theme");
-    return THEMES.includes(theme) ? theme : "system";
-  } catch {
-    return "system";
-  }
-}
-
-function showError(error) {
-  return el(
-    "div",
-    { class: "card error", role: "alert" },
-    el("h2", {}, "This cannot be shown"),
-    el("p", {}, error.message),
-    error.next ? el("p", {}, "Next: ", el("code", {}, error.next)) : null,
-  );
 }
 
 async function route() {
@@ -86,10 +54,6 @@ async function route() {
 }
 
 if (new URLSearchParams(location.search).has("token")) history.replaceState(null, "", `${location.pathname}${location.hash}`);
-themeButton.addEventListener("click", () => {
-  setTheme(THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length]);
-});
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-setTheme(readTheme());
+startTheme();
 addEventListener("hashchange", route);
 route();

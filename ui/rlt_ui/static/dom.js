@@ -48,3 +48,14 @@ export function notes(texts) {
   if (!texts?.length) return null;
   return el("ul", { class: "notes", "aria-label": "What is missing" }, texts.map((text) => el("li", {}, text)));
 }
+
+/** Why something cannot be shown, and what to do next. */
+export function showError(error) {
+  return el(
+    "div",
+    { class: "card error", role: "alert" },
+    el("h2", {}, "This cannot be shown"),
+    el("p", {}, error.message),
+    error.next ? el("p", {}, "Next: ", el("code", {}, error.next)) : null,
+  );
+}

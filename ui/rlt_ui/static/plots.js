@@ -6,6 +6,8 @@ export const PLOTS = [
   { title: "Validation", unit: "score", pattern: /^val-core\/(.+\/mean@\d+.*)$/, sparse: true },
   { title: "KL to the reference model", unit: "nats", lines: { KL: ["actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"] } },
   { title: "KL of engine and trainer", unit: "nats", lines: { KL: ["rollout_corr/kl"] } },
+  { title: "Difference of engine and trainer", unit: "probability", lines: { mean: ["training/rollout_probs_diff_mean"], maximum: ["training/rollout_probs_diff_max"] } },
+  { title: "Staleness", unit: "steps", lines: { mean: ["training/staleness/mean"], maximum: ["training/staleness/max"] } },
   { title: "Entropy", unit: "nats", lines: { entropy: ["actor/entropy", "actor/entropy_loss"] } },
   { title: "Response length", unit: "tokens", lines: { mean: ["response_length/mean"] }, band: ["response_length/min", "response_length/max"] },
   { title: "Truncated responses", unit: "share of responses", lines: { truncated: ["response_length/clip_ratio"] } },

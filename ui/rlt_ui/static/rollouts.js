@@ -1,7 +1,7 @@
 // The rollouts of a step: best, worst, search, and the responses to one prompt side by side.
 
 import { get } from "./api.js";
-import { el, empty, notes } from "./dom.js";
+import { el, empty, notes, section } from "./dom.js";
 import { COLORINGS, findScale, heat, legend } from "./heat.js";
 import { number, plural, signed } from "./text.js";
 
@@ -18,6 +18,11 @@ function content(rollout) {
   return el("pre", { class: "text", tabindex: 0 }, segments.map((each) => el("span", { class: each.learned ? "learned" : "given", title: each.learned ? "tokens of the policy" : "tokens of the environment" }, each.text)));
 }
 
+function answer(rollout) {
+  const found = rollout.ground_truth;
+  return found === undefined || found === null ? null : el("span", { class: "term" }, `answer ${preview(String(found))}`);
+}
+
 function terms(rollout) {
   const rewards = Object.entries(rollout.rewards ?? {});
   return rewards.length > 1 ? rewards.map(([name, value]) => el("span", { class: "term" }, `${name} ${number(value)}`)) : [];
@@ -30,8 +35,10 @@ function recorded(rollout) {
     ["tokens", number(rollout.tokens), "length of the response"],
     ["finish_reason", rollout.finish_reason ?? "–", "why the response ended"],
   ].map(([key, text, title]) => el("span", { class: "term", title: rollout[key] === undefined ? `${title}: not recorded` : title }, `${key.replace("_", " ")} ${text}`));
-  facts.push(...(rollout.images ?? []).map((name) => el("span", { class: "term", title: "an image of the prompt: a file in the pods, or below the run directory" }, `image ${name}`)));
-  return rollout.kept ? [...facts, el("span", { class: "term" }, `kept as ${rollout.kept}`)] : facts;
+  facts.push(...[rollout.images ?? []].flat().map((name) => el("span", { class: "term", title: "an image of the prompt: a file in the pods, or below the run directory" }, `image ${name}`)));
+  const optional = { data_source: "data source", index: "index", kept: "kept as" };
+  const given = Object.entries(optional).filter(([key]) => rollout[key] !== undefined && rollout[key] !== null);
+  return [...facts, ...given.map(([key, name]) => el("span", { class: "term" }, `${name} ${rollout[key]}`))];
 }
 
 function sibling(rollout, isChosen, coloring, scale) {
@@ -39,11 +46,17 @@ function sibling(rollout, isChosen, coloring, scale) {
   return el(
     "article",
     { class: isChosen ? "chosen" : "" },
-    el("h3", {}, `Reward ${rollout.reward === null ? "NaN" : number(rollout.reward)} `, el("span", { class: `difference ${sign(rollout.difference)}` }, signed(rollout.difference))),
-    el("p", { class: "terms" }, terms(rollout), recorded(rollout)),
+    el("h3", {}, `Reward ${rollout.reward === null ? "NaN" : number(rollout.reward)} `, rollout.difference === undefined ? null : el("span", { class: `difference ${sign(rollout.difference)}` }, signed(rollout.difference))),
+    el("p", { class: "terms" }, answer(rollout), terms(rollout), recorded(rollout)),
     tokens ?? content(rollout),
     coloring && !tokens ? el("p", { class: "muted" }, "The tokens of this response are not recorded.") : null,
   );
+}
+
+/** The rollouts of a report: few, with their whole texts. */
+export function extremes(page) {
+  const articles = page.rollouts.map((each) => el("div", {}, el("pre", { class: "text", tabindex: 0, "aria-label": "Prompt" }, each.prompt ?? ""), sibling(each)));
+  return { nodes: articles.length ? [section(`Best and worst rollouts of step ${page.step}`, el("div", { class: "siblings" }, articles))] : [], draw() {} };
 }
 
 export function rollouts(run) {
@@ -125,7 +138,7 @@ export function rollouts(run) {
             { class: "texts" },
             el("p", { class: "prompt" }, el("span", { class: "label" }, "Prompt"), preview(rollout.prompt)),
             el("p", { class: "response" }, el("span", { class: "label" }, "Response"), preview(rollout.response)),
-            el("p", { class: "terms" }, rollout.ground_truth !== undefined && rollout.ground_truth !== null ? el("span", { class: "term" }, `answer ${preview(String(rollout.ground_truth))}`) : null, terms(rollout), recorded(rollout)),
+            el("p", { class: "terms" }, answer(rollout), terms(rollout), recorded(rollout)),
           ),
           el("button", { type: "button", onclick: () => open(rollout, page.step) }, "Compare group"),
         ),

@@ -1,16 +1,17 @@
-// One run: header, tabs, and what each tab shows.
+// One run: header, tabs, and what each tab shows. A report shows all parts below each other.
 
-import { get } from "./api.js";
+import { get, records } from "./api.js";
 import { el, empty, notes, section, table } from "./dom.js";
 import { controls, learning, tiles } from "./learning.js";
 import { logs } from "./logs.js";
-import { rollouts } from "./rollouts.js";
+import { extremes, rollouts } from "./rollouts.js";
 import { bar, phaseBadge } from "./runs.js";
 import { age, duration, percent, plural } from "./text.js";
 import { timeline } from "./timeline.js";
 import { timing } from "./timing.js";
 
 const TABS = { overview: "Overview", timing: "Time", rollouts: "Rollouts", state: "State", logs: "Logs", config: "Config" };
+const REPORTED = ["overview", "timing", "rollouts", "state", "config"];
 
 export async function showRun(main, run, tab, isCurrent) {
   let [info, data] = await Promise.all([get("run", { run }), get("metrics", { run })]);
@@ -19,13 +20,13 @@ export async function showRun(main, run, tab, isCurrent) {
   document.getElementById("where").textContent = info.source;
   const head = el("div");
   const extra = el("div");
-  const panel = { overview, timing: time, rollouts: browse, state: lifecycle, logs: output, config }[tab] ?? overview;
-  const shown = panel();
+  const parts = { overview, timing: time, rollouts: browse, state: lifecycle, logs: output, config };
+  const shown = (records ? REPORTED : [tab in parts ? tab : "overview"]).map((name) => parts[name]());
 
   function draw() {
     head.replaceChildren(header(run, info, data));
     extra.replaceChildren(...[notes([...new Set([...(info.notes ?? []), ...(data.notes ?? [])])])].filter(Boolean));
-    shown.draw();
+    for (const each of shown) each.draw();
   }
 
   function overview() {
@@ -47,6 +48,7 @@ export async function showRun(main, run, tab, isCurrent) {
   }
 
   function browse() {
+    if (records) return extremes(records.rollouts);
     const shown = rollouts(run);
     return { nodes: [section("Rollouts", ...shown.nodes)], draw: shown.draw };
   }
@@ -76,10 +78,11 @@ export async function showRun(main, run, tab, isCurrent) {
     return { nodes: [section("Resolved configuration", el("div", { class: "toolbar" }, el("label", {}, "Search ", search), el("label", {}, only, " Only fields that differ from their default")), place)], draw };
   }
 
-  const links = Object.entries(TABS).map(([key, title]) =>
+  const links = records ? [] : Object.entries(TABS).map(([key, title]) =>
     el("a", { href: `#/run/${encodeURIComponent(run)}/${key}`, "aria-current": key === tab ? "page" : null }, title),
   );
-  main.replaceChildren(head, extra, el("nav", { class: "tabs", "aria-label": "Parts of the run" }, links), ...shown.nodes);
+  const tabs = links.length ? el("nav", { class: "tabs", "aria-label": "Parts of the run" }, links) : "";
+  main.replaceChildren(head, extra, tabs, ...shown.flatMap((each) => each.nodes));
   links.find((each) => each.hasAttribute("aria-current"))?.scrollIntoView({ block: "nearest", inline: "nearest" });
   draw();
 
@@ -87,7 +90,7 @@ export async function showRun(main, run, tab, isCurrent) {
     [info, data] = await Promise.all([get("run", { run }), get("metrics", { run })]);
     if (isCurrent()) draw();
   }
-  refresh.end = shown.end;
+  refresh.end = () => shown.forEach((each) => each.end?.());
   return refresh;
 }
 
@@ -100,7 +103,7 @@ function header(run, info, data) {
     ["Model", info.model],
     ["Algorithm", info.algorithm],
     ["Time of steps", seconds ? duration(seconds) : null],
-    ["Time left", info.eta ?? (left > 0 && durations.length ? `about ${duration(left)}` : null)],
+    ["Time left", records ? null : info.eta ?? (left > 0 && durations.length ? `about ${duration(left)}` : null)],
     ["GPUs", info.gpus],
     ["Updated", info.updated ? age(info.updated) : null],
     ...Object.entries(info.details ?? {}).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value]),
@@ -108,7 +111,7 @@ function header(run, info, data) {
   return el(
     "div",
     { class: "head" },
-    el("div", { class: "toolbar" }, el("h1", {}, info.name), phaseBadge(info.phase), bar(info.step ?? 0, info.totalSteps), info.totalSteps ? el("span", { class: "muted" }, percent(Math.min(1, info.step / info.totalSteps))) : null, el("a", { href: `api/report?run=${encodeURIComponent(run)}`, download: "" }, "Export as HTML")),
+    el("div", { class: "toolbar" }, el("h1", {}, info.name), phaseBadge(info.phase), bar(info.step ?? 0, info.totalSteps), info.totalSteps ? el("span", { class: "muted" }, percent(Math.min(1, info.step / info.totalSteps))) : null, records ? null : el("a", { href: `api/report?run=${encodeURIComponent(run)}`, download: "" }, "Export as HTML")),
     el("p", { class: "sentence" }, info.sentence),
     el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, String(value))))),
   );
@@ -121,11 +124,14 @@ function cards(findings) {
     { class: "card finding", "data-severity": each.severity ?? "" },
     el("h3", {}, el("span", { class: "badge warning" }, each.severity ?? "finding"), " ", each.code ?? ""),
     el("p", {}, each.message ?? ""),
+    where(each) ? el("p", {}, "Where: ", where(each)) : null,
     each.evidence ? el("p", {}, "Evidence: ", el("span", { class: "mono" }, each.evidence)) : null,
     each.remedy ? el("p", {}, "Remedy: ", each.remedy) : null,
     /^https:\/\//.test(each.source ?? "") ? el("p", {}, el("a", { href: each.source, rel: "noreferrer noopener", target: "_blank" }, "Source")) : null,
   )));
 }
+
+const where = ({ pod, node, rank }) => [pod, node, rank === undefined || rank === null ? null : `rank ${rank}`].filter(Boolean).join(", ");
 
 const time = (text) => (text ? new Date(text).toLocaleString() : "–");
 
@@ -142,11 +148,12 @@ function state(info) {
   }
   if (info.attempts?.length || info.timeline?.length) {
     const times = timeline(info.timeline ?? []);
-    parts.push(section("Attempts", times ?? "", !info.attempts?.length ? "" : table("Attempts", [["Attempt", "num"], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Message", ""]], info.attempts.map((each) => [
+    parts.push(section("Attempts", times ?? "", !info.attempts?.length ? "" : table("Attempts", [["Attempt", "num"], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Node at fault", ""], ["Message", ""]], info.attempts.map((each) => [
       String(each.number),
       each.completionTime ? time(each.completionTime) : each.logTime ? `last log line ${age(each.logTime)}` : "–",
       each.reason ?? "not recorded",
       each.step === undefined ? "–" : String(each.step),
+      each.nodeAtFault ?? "–",
       each.message ?? "",
     ]))));
   }
@@ -162,7 +169,7 @@ function state(info) {
   if (info.network) parts.push(network(info.network));
   if (info.missing?.length) parts.push(section("Not recorded here", el("p", {}, `A run directory has no ${info.missing.join(", no ")}: they are in the status of the job. Pass the name of the job to see them.`)));
   if (info.commands?.length) parts.push(section("Commands", el("ul", { class: "commands" }, info.commands.map((each) => el("li", {}, el("code", {}, each))))));
-  return parts.length ? parts : [empty("Nothing is recorded.")];
+  return parts.length || records ? parts : [empty("Nothing is recorded.")];
 }
 
 function network(found) {

@@ -1,6 +1,6 @@
 // The time of the steps by phase, and the spans of one step.
 
-import { get } from "./api.js";
+import { get, records } from "./api.js";
 import { chooseX, createChart, stack } from "./charts.js";
 import { el, empty, notes, section, svg } from "./dom.js";
 import { view } from "./learning.js";
@@ -31,7 +31,7 @@ function shares(parts) {
     totals.map(([phase, seconds], i) => {
       const swatch = el("span", { class: "swatch" });
       swatch.style.background = `var(--series-${(i % 8) + 1})`;
-      return el("li", {}, swatch, `${phase} `, el("strong", {}, percent(all ? seconds / all : null)));
+      return el("li", {}, swatch, `${phase} `, el("strong", {}, percent(all ? seconds / all : null)), ` ${duration(seconds)}`);
     }),
   );
 }
@@ -130,13 +130,14 @@ export function timing(run) {
   return {
     nodes: [
       section("Time by phase", chart.figure, split),
-      section("Spans of a step", el("div", { class: "toolbar" }, el("label", {}, "Step ", input)), spans),
+      records ? "" : section("Spans of a step", el("div", { class: "toolbar" }, el("label", {}, "Step ", input)), spans),
     ],
     draw(data) {
       chart.draw(data);
       const parts = splitPhases(data);
       colored = Object.keys(parts);
       split.replaceChildren(Object.keys(parts).length ? shares(parts) : empty("No step times are recorded."));
+      if (records) return; // a report has no spans
       if (follows && data.steps.length) {
         input.value = data.steps.at(-1);
         input.max = data.steps.at(-1);

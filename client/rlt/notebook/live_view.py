@@ -13,8 +13,8 @@ from xml.etree.ElementTree import Element, tostring
 
 from rlt.job_state import Job, get_phase, summarize
 from rlt.metric_text import Step
-from rlt.report.charts import draw_learning
-from rlt.report.markup import element
+from rlt.notebook.charts import draw_learning
+from rlt.notebook.markup import element
 
 Steps = Mapping[int, Step]
 """Metrics by step."""
@@ -64,7 +64,8 @@ def build_view(job: Job, steps: Sequence[Step]) -> str:
         element("div", *charts, class_="grid-of-cards") if charts else None,
         class_="rlt-view",
     )
-    return f"<style>{_read_style()}</style>{tostring(root, encoding='unicode', method='html')}"
+    style = resources.files(__package__).joinpath("style.css").read_text()
+    return f"<style>{style}</style>{tostring(root, encoding='unicode', method='html')}"
 
 
 def keep_steps(steps: Steps, progress: int) -> Steps:
@@ -74,9 +75,3 @@ def keep_steps(steps: Steps, progress: int) -> Steps:
 
 def _build_card(title: str, chart: Element) -> Element:
     return element("div", element("h3", title), chart, class_="card")
-
-
-def _read_style() -> str:
-    """The style sheet of reports, for the elements of the view alone."""
-    style = resources.files("rlt.report").joinpath("style.css").read_text()
-    return f".rlt-view {{ {style.replace(':root', '&')} background: var(--back); color: var(--text); }}"

@@ -1,4 +1,4 @@
-"""Which charts and tiles a report has, and the metrics in each."""
+"""Which charts a view has, and the metrics in each."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
 from rlt.metric_text import Step
-from rlt.report.chart import Points, draw_columns, draw_lines
-from rlt.report.summary import VALIDATION, WINDOW, average_latest, compute_time_shares
+from rlt.notebook.chart import Points, draw_lines
+from rlt.report.summary import VALIDATION, WINDOW, average_latest
 from rlt_pod.report.driver_report import METRICS
 
-MAX_PHASES = 7
-"""Number of phases with their own color; the others are one part."""
-OTHER = "other phases"
 Lines = dict[str, tuple[str, ...]]
 Chart = tuple[str, Lines]
 """Unit of the values, and label of each line -> verl's names of the metric."""
@@ -52,20 +49,6 @@ def draw_learning(steps: Sequence[Step]) -> list[tuple[str, Element]]:
     series["Reward"] |= {f"mean of {WINDOW} steps": _average(points) for points in series["Reward"].values()}
     drawn = ((title, draw_lines(series[title], unit)) for title, (unit, _) in charts.items())
     return [(title, chart) for title, chart in drawn if chart is not None]
-
-
-def draw_times(steps: Sequence[Step]) -> Element | None:
-    """The seconds of each step's phases as stacked columns. None if they are not recorded."""
-    phases = list(compute_time_shares(steps))
-    if not phases:
-        return None
-    shown, others = phases[:MAX_PHASES], phases[MAX_PHASES:]
-    columns = []
-    for step in steps:
-        seconds = {phase: step.get(f"timing_s/{phase}") or 0.0 for phase in phases}
-        parts = {phase: seconds[phase] for phase in shown} | {OTHER: sum(seconds[phase] for phase in others)}
-        columns.append((float(step["step"] or 0), parts))
-    return draw_columns(columns, [*shown, OTHER] if others else shown, "seconds")
 
 
 def _average(points: Points) -> Points:

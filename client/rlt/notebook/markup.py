@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from xml.etree.ElementTree import Element, tostring
+from xml.etree.ElementTree import Element
 
 INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 """Characters that HTML documents must not contain, and surrogates, which UTF-8 cannot encode."""
@@ -20,11 +20,6 @@ def element(tag: str, *children: Child, **attributes: str | float) -> Element:
         elif child:
             _append_text(built, _clean(child))
     return built
-
-
-def write_page(root: Element) -> str:
-    """The document."""
-    return f"<!DOCTYPE html>\n{tostring(root, encoding='unicode', method='html')}\n"
 
 
 def _append_text(built: Element, text: str) -> None:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlt.live_view import LiveView, Steps, keep_steps
 from rlt.metric_text import Step
+from rlt.notebook.live_view import LiveView, Steps, keep_steps
 from rlt_api.status.job_status import Phase
 from rlt_pod.command.console import Progress, build_report, update
 

@@ -1,0 +1,41 @@
+"""A run as the page shows it. Pure."""
+
+from __future__ import annotations
+
+from rlt.runs.run import Run
+from rlt_ui.defaults import list_changed
+from rlt_ui.source import Json, get_text
+
+
+def summarize_run(run: Run) -> Json:
+    """Name, phase and progress."""
+    return {
+        "name": run.name,
+        "phase": run.phase,
+        "sentence": run.sentence,
+        "step": run.steps[-1]["step"] if run.steps else 0,
+        "totalSteps": find_total_steps(run),
+        "model": get_text(run.config, "model", "path"),
+        "algorithm": get_text(run.config, "algorithm", "advEstimator"),
+    }
+
+
+def describe_run(run: Run) -> Json:
+    """Everything about a run but its metrics and rollouts."""
+    return {
+        **summarize_run(run),
+        "source": run.source,
+        "config": dict(run.config),
+        "changed": list_changed(run.config),
+        "findings": list(run.findings),
+        "attempts": list(run.attempts),
+        "details": dict(run.details),
+        "notes": list(run.notes),
+    }
+
+
+def find_total_steps(run: Run) -> int | None:
+    """training.totalSteps. None if the config does not have it."""
+    training = run.config.get("training")
+    total = training.get("totalSteps") if isinstance(training, dict) else None
+    return total if isinstance(total, int) else None
