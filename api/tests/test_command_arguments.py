@@ -290,7 +290,7 @@ def test_a_warning_masks_secrets() -> None:
 
 
 ROLL = ["python3", "examples/start_agentic_pipeline.py", "--config_path", "agentic", "--config_name", "sokoban"]
-LAUNCHER = ["python3", "/etc/rlt/run_roll.py", "--config", "/mnt/rlt/config/rlvr.yaml", "--"]
+LAUNCHER = ["python3", "/etc/rlt/rlt_pod.pyz", "run-roll", "--config", "/mnt/rlt/config/rlvr.yaml", "--"]
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_the_table_has_at_least_40_jobs_and_the_keys_of_all_classes() -> None:
 def test_the_command_of_a_job() -> None:
     arguments = build_arguments(resolve({}), RUN)
     assert arguments == [
-        *("python3", "/etc/rlt/run_roll.py", "--config", "/etc/rlt/roll.yaml"),
+        *("python3", "/etc/rlt/rlt_pod.pyz", "run-roll", "--config", "/etc/rlt/roll.yaml"),
         *("--checkpoints", "/mnt/rlt/runs/sum-1/checkpoints", "--", "python3", "examples/start_rlvr_pipeline.py"),
     ]
 

@@ -33,7 +33,7 @@ USED = {
     "rlt.dev/rltrainingjobs/finalizers": {"update"},
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
     "kueue.x-k8s.io/workloads": {"list", "watch"},
-    "/configmaps": {"get", "list", "watch", "create", "patch"},
+    "/configmaps": {"get", "list", "watch", "create", "patch", "delete"},
     "/secrets": {"get", "create"},
     "networking.k8s.io/networkpolicies": {"get", "create", "patch"},
     "/persistentvolumeclaims": {"get", "create", "patch"},

@@ -11,15 +11,15 @@ from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.frameworks.export import build_export
 from rlt_api.frameworks.known_programs import find_program
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY
+from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_core import names
 from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory, step_log
-from rlt_core.children.config_map import DUMP_STACKS, PREFLIGHT, RUN_COMMAND
 from rlt_core.children.program import BUILDERS, build_command, build_run, find_working_directory
 from rlt_core.job import Job, get_attempt_number
+from rlt_pod.preflight.expected import EXPECTED_FILE
 from rlt_pod.report.metric_rules import DEFAULTS
 
-PREFLIGHT_ENTRYPOINT = f"exec python3 {CONFIG_DIRECTORY}/{PREFLIGHT}"
+PREFLIGHT_ENTRYPOINT = f"exec python3 {PROGRAMS_PATH} preflight {CONFIG_DIRECTORY}/{EXPECTED_FILE}"
 """The entrypoint of the preflight checks."""
 
 
@@ -27,7 +27,7 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     """Build the entrypoint of the training: a shell command that runs one program."""
     log = build_attempt_directory(job, spec)
     options = ["--log", f"{log}/{PROGRAM_LOG}"] if log else []
-    program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
+    program = ["exec", "python3", PROGRAMS_PATH, "run-command", *options]
     if spec.framework.type != "builtin":
         return shlex.join([*program, *build_run_command_arguments(job, spec)])
     trainer = build_command(job, spec)
@@ -47,13 +47,13 @@ def build_step_entrypoint(job: Job, spec: RLTrainingJobSpec, step: PrepareStep) 
     """Build the entrypoint of a framework.prepare step. Its output is kept beside the program's."""
     log = build_attempt_directory(job, spec)
     options = ["--log", f"{log}/{step_log(step.name)}"] if log else []
-    program = ["exec", "python3", f"{CONFIG_DIRECTORY}/{RUN_COMMAND}", *options]
+    program = ["exec", "python3", PROGRAMS_PATH, "run-command", *options]
     return shlex.join([*program, "--no-progress", "--", *step.command])
 
 
 def build_stacks_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     """Build the entrypoint of the Ray job that writes the stacks of all processes."""
-    return shlex.join(["exec", "python3", f"{CONFIG_DIRECTORY}/{DUMP_STACKS}", build_stacks_directory(job, spec)])
+    return shlex.join(["exec", "python3", PROGRAMS_PATH, "dump-stacks", build_stacks_directory(job, spec)])
 
 
 def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
@@ -63,7 +63,7 @@ def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
 
 
 def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True) -> list[str]:
-    """Build the arguments of run_command.py. The command comes last. `on_a_worker`: where the model is exported."""
+    """Build the arguments of run-command. The command comes last. `on_a_worker`: where the model is exported."""
     framework, limits, command = spec.framework, build_limits(spec.observability.metric_rules), build_command(job, spec)
     options = ["--job", job.name, "--namespace", job.namespace]
     # ROLL does not print the number of steps.

@@ -23,6 +23,9 @@ CANCEL_ANNOTATION = "rlt.dev/cancel"
 EXPORT_ANNOTATION = "rlt.dev/exported-path"
 """On the Job that exports a checkpoint: the folder of the model in the pods."""
 
+PROGRAMS_LABEL = "rlt.dev/programs"
+"""On a RayCluster: the name of the ConfigMap with the programs of its pods. On that ConfigMap: the same."""
+
 HASH_ANNOTATION = "rlt.dev/data-hash"
 """On the ConfigMap of a job: the hash of its data when the operator wrote it."""
 
@@ -41,6 +44,11 @@ def labels(job: str) -> dict[str, str]:
 def config_map(job: str) -> str:
     """Name of the ConfigMap with the training config."""
     return f"{job}-training"
+
+
+def programs(digest: str) -> str:
+    """Name of the ConfigMap with the programs that run in the pods, for all jobs of a namespace."""
+    return f"rlt-programs-{digest}"
 
 
 def ray_token(job: str, *, attempt: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rlt_core.children.build import build_children
 from rlt_core.children.config_map import build_config_map, build_config_volume, build_training_config
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.pod_template import build_template_dry_runs
+from rlt_core.children.programs import name_programs
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
 
@@ -168,11 +170,12 @@ Readable.add_representer(
 
 def children(job: Job) -> list[Manifest]:
     assert job.spec
-    config, *others = build_children(job, job.spec, ACCESS)
-    # test_run_command.py runs the sources
-    config["data"] = {key: "(source)" if key.endswith(".py") else text for key, text in config["data"].items()}
-    config["metadata"]["annotations"] = dict.fromkeys(config["metadata"]["annotations"], "(hash)")
-    return [config, *others]
+    children = build_children(job, job.spec, ACCESS)
+    for child in children:
+        if names.HASH_ANNOTATION in child["metadata"].get("annotations", {}):
+            child["metadata"]["annotations"][names.HASH_ANNOTATION] = "(hash)"
+    named: list[Manifest] = json.loads(json.dumps(children).replace(name_programs(), "rlt-programs-DIGEST"))
+    return named
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -214,12 +217,14 @@ def test_shared_memory_defaults_to_a_quarter() -> None:
     assert size_shared_memory(job.spec.cluster.workers[0].resources).size == 2**30
 
 
-def test_a_commands_volume_has_every_file_of_its_config_map() -> None:
-    job = JOBS["command"]
+@pytest.mark.parametrize("name", JOBS)
+def test_the_volume_has_the_programs_and_every_file_of_the_config_map(name: str) -> None:
+    job = JOBS[name]
     assert job.spec
-    items = build_config_volume(job, job.spec)["items"]
-    assert sorted(item["key"] for item in items) == sorted(build_config_map(job, job.spec)["data"])
-    assert "run_command.py" in [item["path"] for item in items]
+    *config, programs = build_config_volume(job, job.spec)["sources"]
+    items = [item["key"] for source in config for item in source["configMap"]["items"]]
+    assert sorted(items) == sorted(build_config_map(job, job.spec)["data"])
+    assert programs["configMap"]["name"] == name_programs()
 
 
 def test_the_queue_label_of_the_job_overrides_the_queue_name() -> None:

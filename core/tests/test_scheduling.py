@@ -11,7 +11,7 @@ from rlt_core.children.build import build_children
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Manifest
 
-OPERATOR_LABELS = {"rlt.dev/job", "app.kubernetes.io/managed-by"}
+OPERATOR_LABELS = {"rlt.dev/job", "rlt.dev/programs", "app.kubernetes.io/managed-by"}
 
 
 def ray_cluster(labels: dict[str, str] | None = None, **scheduling: Any) -> Manifest:

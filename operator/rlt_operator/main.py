@@ -34,6 +34,7 @@ from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import Sources
 from rlt_operator.reconcile.reconcile import reconcile
+from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.watch import watch
 from rlt_operator.webhook import server as webhook_server
 from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate, serve_folder
@@ -129,6 +130,7 @@ async def run(
             synced.set()
             await leadership.acquired.wait()
             queue.start()
+            await delete_unused_programs(api, sources.cache)
             await watch(queue.wake_all, namespaces=namespaces)
 
         _start(_measure_loop_delay(), stack)

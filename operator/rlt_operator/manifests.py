@@ -8,9 +8,19 @@ from typing import Any
 
 from rlt_core import names
 from rlt_core.children.config_map import compute_hash, digest_data
+from rlt_core.children.programs import has_named_content
 from rlt_core.children.ray_token import find_ray_token_name
 from rlt_core.job import Manifest
-from rlt_operator.observation import Config, Container, KubeRayCondition, Pod, RayCluster, Termination, WarningEvent
+from rlt_operator.observation import (
+    Config,
+    Container,
+    KubeRayCondition,
+    Pod,
+    Programs,
+    RayCluster,
+    Termination,
+    WarningEvent,
+)
 
 
 def parse_workload(manifest: Manifest) -> str | None:
@@ -41,6 +51,7 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
         ),
         suspend=manifest.get("spec", {}).get("suspend"),
         resumed=datetime.fromisoformat(resumed["lastTransitionTime"]) if resumed else None,
+        programs=manifest["metadata"].get("labels", {}).get(names.PROGRAMS_LABEL),
     )
 
 
@@ -91,7 +102,12 @@ def parse_config(manifest: Manifest) -> Config:
     """The ConfigMap of a job."""
     digests = digest_data(manifest.get("data") or {})
     written = manifest["metadata"].get("annotations", {}).get(names.HASH_ANNOTATION)
-    return Config(digests, is_unchanged=written in (None, compute_hash(digests)))
+    return Config(digests, is_unchanged=written == compute_hash(digests))
+
+
+def parse_programs(manifest: Manifest) -> Programs:
+    """A ConfigMap with the programs for pods."""
+    return Programs(manifest["metadata"]["uid"], has_named_content(manifest))
 
 
 def _controller(manifest: Manifest) -> dict[str, str]:

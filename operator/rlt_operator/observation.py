@@ -55,6 +55,8 @@ class RayCluster:
     """Its spec.suspend, which Kueue writes: true until the queue admits the cluster. None if it is not set."""
     resumed: datetime | None = None
     """When its last suspension ended."""
+    programs: str | None = None
+    """Name of the ConfigMap with the programs that its pods mount."""
 
     @property
     def resumed_time(self) -> str | None:
@@ -224,8 +226,16 @@ class Config:
     digests: Mapping[str, str]
     """Key -> digest of the data."""
     is_unchanged: bool = True
-    """Whether the data is from an operator, possibly of another version: its hash is the annotated one. Without an
-    annotation it is of a version that did not annotate it."""
+    """Whether the data is from an operator, possibly of another version: its hash is the annotated one."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """A ConfigMap with the programs for pods."""
+
+    uid: str
+    is_intact: bool
+    """Whether it has the content that its name stands for."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +245,8 @@ class Observed:
     job: Job
     missing_checkpoint: Missing | None = None
     """Why the job cannot resume from spec.checkpoint.resumeFromJob, until it is accepted."""
+    programs_missing: bool = False
+    """Whether the namespace lacks the ConfigMap with this version's programs for pods, or it has another content."""
     kuberay_installed: bool = True
     kuberay: KubeRay | None = None
     """The fields of its RayCluster CRD. Read while no RayCluster exists."""

@@ -10,6 +10,7 @@ from typing import cast
 import observed as o
 
 from rlt_api.status.job_status import RLTrainingJobStatus
+from rlt_core.children.programs import name_programs
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
@@ -30,6 +31,7 @@ PODS = api_paths.pods("demo")
 RAY_CLUSTERS, RAY_CLUSTER = api_paths.ray_cluster("demo", "").rstrip("/"), api_paths.ray_cluster(*KEY)
 DISRUPTION_BUDGET = api_paths.disruption_budget("demo", "sum-pods")
 RAY_TOKEN = api_paths.secret("demo", "sum-ray-token-1")
+PROGRAMS = api_paths.config_map("demo", name_programs())
 CONFIG_MAP = api_paths.config_map("demo", "sum-training")
 HEAD_SERVICE = api_paths.service("demo", "sum-head-svc")
 EVENTS = api_paths.events("demo")

@@ -83,7 +83,6 @@ def test_a_waiting_job_starts_when_nodes_with_rdma_exist() -> None:
     repaired = o.after(replace(blocked, nodes=INFINIBAND))
     assert is_true(repaired.job.status, C.FABRIC_VERIFIED)
     assert [manifest["kind"] for manifest in plan(repaired, o.NOW).apply] == [
-        "ConfigMap",
         "PodDisruptionBudget",
         "Secret",
         "RayCluster",
@@ -181,8 +180,8 @@ def test_privileges_require_an_explicit_setting() -> None:
 def test_multi_node_nvlink_uses_one_compute_domain() -> None:
     clique = {"nvidia.com/gpu.clique": "7b968a6d-c8aa-45e1-9e07-e1e51be99c31.1"}
     nodes = parse_nodes(pair(nvidia("NVIDIA-GB200", **clique) | IB, {"nvidia.com/gpu": 8} | HCA))
-    config, domain, *_, cluster = rendered(fresh(nodes))
-    assert (config["kind"], domain["kind"]) == ("ConfigMap", "ComputeDomain")
+    domain, *_, cluster = rendered(fresh(nodes))
+    assert domain["kind"] == "ComputeDomain"
     (group,) = cluster["spec"]["workerGroupSpecs"]
     (claim,) = group["template"]["spec"]["resourceClaims"]
     assert claim["resourceClaimTemplateName"] == domain["spec"]["channel"]["resourceClaimTemplate"]["name"]

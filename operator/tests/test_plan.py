@@ -18,6 +18,7 @@ from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.children.config_map import compute_hash, digest_data
+from rlt_core.children.programs import build_programs, name_programs
 from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.running import RUNNING_INTERVAL_S
@@ -61,16 +62,35 @@ def test_a_changed_config_is_restored_before_the_start() -> None:
     assert plan(replace(o.PROVISIONING, config=changed), o.NOW).apply == (manifest,)
 
 
-@pytest.mark.parametrize("annotations", [{HASH_ANNOTATION: compute_hash(digest_data({"old.py": "1"}))}, {}])
-def test_a_config_of_another_operator_version_stays(annotations: dict[str, str]) -> None:
-    """A queued or starting cluster mounts its files. Versions before the annotation are the second case."""
-    other = parse_config({"metadata": {"annotations": annotations}, "data": {"old.py": "1"}})
+def test_a_config_of_another_operator_version_stays() -> None:
+    """A queued or starting cluster mounts its files."""
+    annotations = {HASH_ANNOTATION: compute_hash(digest_data({"old.json": "1"}))}
+    other = parse_config({"metadata": {"annotations": annotations}, "data": {"old.json": "1"}})
     assert plan(replace(o.PROVISIONING, config=other), o.NOW).apply == ()
 
 
 def test_a_deleted_config_of_a_command_is_restored() -> None:
-    (manifest,) = plan(replace(o.PROVISIONING, job=o.job(o.COMMAND_SPEC)), o.NOW).apply
-    assert "run_command.py" in manifest["data"]
+    """Without preflight checks, a command has no config."""
+    checked = o.job({**o.COMMAND_SPEC, "preflight": {"level": "basic"}})
+    (manifest,) = plan(replace(o.PROVISIONING, job=checked), o.NOW).apply
+    assert manifest["data"].keys() == {"preflight.json"}
+    assert plan(replace(o.PROVISIONING, job=o.job(o.COMMAND_SPEC)), o.NOW).apply == ()
+
+
+def test_missing_programs_are_restored_while_pods_may_mount_them() -> None:
+    """Also after the start: a pod may be created again. Not those of another version, which this operator lacks."""
+    cluster = replace(o.cluster(), programs=name_programs())
+    for running in (o.PROVISIONING, o.RUNNING):
+        lost = replace(running, cluster=cluster, programs_missing=True)
+        assert build_programs(lost.job.namespace) in plan(lost, o.NOW).apply
+        other = replace(lost, cluster=replace(cluster, programs="rlt-programs-old"))
+        assert build_programs(lost.job.namespace) not in plan(other, o.NOW).apply
+
+
+def test_programs_are_created_before_the_cluster_unless_the_namespace_has_them() -> None:
+    programs = build_programs(o.FRESH.job.namespace)
+    assert plan(replace(o.FRESH, programs_missing=True), o.NOW).apply[0] == programs
+    assert programs not in plan(o.FRESH, o.NOW).apply
 
 
 def test_the_ray_job_is_submitted_once_all_pods_are_ready() -> None:
@@ -86,7 +106,9 @@ def test_the_output_of_the_trainer_is_kept_in_its_volume() -> None:
     assert submission
     log = "/mnt/rlt/runs/sum-11111111/attempts/1/program.log"
     trainer = "rlt-trainer run --config /etc/rlt/training.json"
-    assert submission.entrypoint == f"exec python3 /etc/rlt/run_command.py --log {log} --no-progress -- {trainer}"
+    assert (
+        submission.entrypoint == f"exec python3 /etc/rlt/rlt_pod.pyz run-command --log {log} --no-progress -- {trainer}"
+    )
 
 
 def test_a_command_is_quoted_for_the_shell() -> None:
@@ -94,7 +116,7 @@ def test_a_command_is_quoted_for_the_shell() -> None:
     submission = plan(ready, o.NOW).submit
     assert submission
     run_directory = "--run-directory /mnt/rlt/runs/sum-11111111"
-    run = f"exec python3 /etc/rlt/run_command.py --job sum --namespace demo {run_directory} --"
+    run = f"exec python3 /etc/rlt/rlt_pod.pyz run-command --job sum --namespace demo {run_directory} --"
     assert submission.entrypoint == f"""{run} python -c 'print('"'"'a b'"'"')'"""
 
 

@@ -29,7 +29,7 @@ def test_the_checks_are_submitted_before_the_training() -> None:
     decided = plan(READY, o.NOW)
     assert decided.submit
     assert decided.submit.id == ID
-    assert decided.submit.entrypoint == "exec python3 /etc/rlt/preflight.py"
+    assert decided.submit.entrypoint == "exec python3 /etc/rlt/rlt_pod.pyz preflight /etc/rlt/preflight.json"
     assert condition_of(decided, C.PREFLIGHT_PASSED)[0] == "False"
 
 

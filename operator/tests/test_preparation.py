@@ -77,8 +77,8 @@ def test_a_step_runs_in_the_wrapper_that_keeps_its_output() -> None:
     assert submission
     words = shlex.split(submission.entrypoint)
     log = "/mnt/rlt/runs/sum-11111111/attempts/1/prepare-data.log"
-    assert words[:5] == ["exec", "python3", "/etc/rlt/run_command.py", "--log", log]
-    assert words[5:] == ["--no-progress", "--", "python3", "-m", "download", "a b"]
+    assert words[:6] == ["exec", "python3", "/etc/rlt/rlt_pod.pyz", "run-command", "--log", log]
+    assert words[6:] == ["--no-progress", "--", "python3", "-m", "download", "a b"]
     volatile = plan(with_spec(VOLATILE), o.NOW).submit
     assert volatile
     assert "--log" not in volatile.entrypoint

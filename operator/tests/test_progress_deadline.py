@@ -239,7 +239,8 @@ def test_the_stacks_are_written_before_the_program_is_stopped() -> None:
     assert submitted.submit
     assert submitted.submit.entrypoint.split()[1:] == [
         "python3",
-        "/etc/rlt/dump_stacks.py",
+        "/etc/rlt/rlt_pod.pyz",
+        "dump-stacks",
         "/mnt/rlt/runs/sum-11111111/attempts/1/stacks",
     ]
     writing = plan(replace(job, ray=dump("RUNNING")), at(62))
@@ -353,7 +354,7 @@ def test_the_attempt_ends_without_stacks(ray: Ray) -> None:
         (log(error="/mnt/rlt: No space left on device"), "Their stacks cannot be written: /mnt/rlt: No space left"),
         (log(processes=0, missing=["sum-head-a"]), "No pod has written its stacks within its time. Pods without an"),
         (log(processes=0), "The stacks of the processes cannot be read: ptrace"),
-        ("python3: can't open file '/etc/rlt/dump_stacks.py'", "can't open file '/etc/rlt/dump_stacks.py'"),
+        ("python3: can't open file '/etc/rlt/rlt_pod.pyz'", "can't open file '/etc/rlt/rlt_pod.pyz'"),
         ("", "the stack dump printed nothing"),
         (f"{PREFIX}[]", "Their stacks are not known"),
         (log(processes="many"), "Their stacks are not known"),

@@ -16,6 +16,7 @@ from reconcile_loop import (
     KEY,
     PATH,
     PODS,
+    PROGRAMS,
     RAY_CLUSTER,
     RAY_CLUSTERS,
     RAY_TOKEN,
@@ -51,7 +52,7 @@ def condition(loop: Loop, type: C) -> tuple[str, str]:
 async def test_children_are_written_before_the_status_and_its_events(loop: Loop) -> None:
     result = await loop.run()
     *writes, event = loop.api.writes
-    assert writes == [CONFIG_MAP, DISRUPTION_BUDGET, RAY_TOKEN, RAY_CLUSTER, PATH]
+    assert writes == [PROGRAMS, CONFIG_MAP, DISRUPTION_BUDGET, RAY_TOKEN, RAY_CLUSTER, PATH]
     assert event.startswith(f"{EVENTS}/sum.")
     assert result.requeue_after == WAITING_INTERVAL_S
 

@@ -1,6 +1,6 @@
 """Write the stacks of all Python processes in a Ray cluster, to find where a training is stuck. A Ray job runs it.
 
-    python3 dump_stacks.py DIRECTORY
+    python3 rlt_pod.pyz dump-stacks DIRECTORY
 
 A task on each node runs py-spy on the Python processes below its raylet: the driver, the Ray workers and their
 children. Without py-spy, or where the kernel does not permit it, processes that write their own stacks on SIGUSR1 do so
@@ -41,7 +41,7 @@ MAX_BYTES = 64 * 1024
 """Maximum size of one process's stacks."""
 OF_RAY = re.compile(
     r"^ray::(IDLE|JobSupervisor|DashboardAgent|RuntimeEnvAgent|_ray_internal|dump_node)"
-    r"|/ray/dashboard/|/dump_stacks\.py "
+    r"|/ray/dashboard/|/rlt_pod\.pyz dump-stacks "
 )
 """Command lines of Ray's processes and of this program (ray/_private, Ray 2.60)."""
 

@@ -1,12 +1,12 @@
 """The lifecycle hooks of a job's pods, run by the kubelet: end the program before the pods end.
 
-    python3 pod_hooks.py post-start|pre-stop
+    python3 rlt_pod.pyz hooks post-start|pre-stop
 
 A program can save its state only while all pods still run. Kubernetes ends pods one by one (a drain, a preemption, a
 node shutdown) or all at once (a deleted Ray cluster). In each case the preStop hook of every pod that ends asks Ray to
 stop the job and waits for it, within terminationGracePeriodSeconds. Without a running job the hook returns at once.
 The preStop hook then copies the logs of Ray to the run directory (keep_logs.py). The file has no imports outside of the
-standard library and rlt_core, because it runs in the image of the job.
+standard library and rlt_pod, because it runs in the image of the job.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def main(arguments: list[str]) -> int:
             try:
                 hook()
             except (OSError, ValueError) as error:
-                print(f"pod_hooks {arguments[0]}: {error}", file=sys.stderr)
+                print(f"hooks {arguments[0]}: {error}", file=sys.stderr)
         return 0
-    print(f"usage: pod_hooks.py {'|'.join(hooks)}", file=sys.stderr)
+    print(f"usage: rlt_pod.pyz hooks {'|'.join(hooks)}", file=sys.stderr)
     return 2
 
 

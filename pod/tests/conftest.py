@@ -1,4 +1,4 @@
-"""run_command.py with the files that a pod has."""
+"""run-command with the files that a pod has."""
 
 from __future__ import annotations
 
@@ -10,34 +10,24 @@ from pathlib import Path
 import observed as o
 import pytest
 from command_wrapper import Start
+from mounted_files import write_files
 
-from rlt_core.children.config_map import build_config_map, build_config_volume
+from rlt_api.spec.training_config import PROGRAMS_FILE
 
 
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The ConfigMap volume as the kubelet lays it out: all names are links through ..data to a folder."""
-    job = o.job(o.COMMAND_SPEC)
-    assert job.spec
-    volume = tmp_path_factory.mktemp("volume")
-    (volume / "..data").symlink_to("..2026")
-    for item in build_config_volume(job, job.spec)["items"]:
-        file = volume / "..2026" / item["path"]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(build_config_map(job, job.spec)["data"][item["key"]])
-        top = Path(item["path"]).parts[0]
-        if not (volume / top).is_symlink():
-            (volume / top).symlink_to(f"..data/{top}")
-    return volume
+    """The files that the pods of a command mount."""
+    return write_files(o.job(o.COMMAND_SPEC), tmp_path_factory.mktemp("volume"))
 
 
 @pytest.fixture
 def start(mounted: Path, tmp_path: Path) -> Iterator[Start]:
-    """Start run_command.py with options and a Python script as its command."""
+    """Start run-command with options and a Python script as its command."""
     started: list[subprocess.Popen[bytes]] = []
 
     def run(script: str, *options: str, python: str = sys.executable) -> subprocess.Popen[bytes]:
-        command = [python, str(mounted / "run_command.py"), *options, "--", sys.executable, "-uc", script]
+        command = [python, str(mounted / PROGRAMS_FILE), "run-command", *options, "--", sys.executable, "-uc", script]
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path))
         return started[-1]

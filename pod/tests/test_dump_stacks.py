@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         "ray::DashboardAgent",
         "ray::JobSupervisor",
         "/usr/bin/python /site-packages/ray/dashboard/agent.py --node-id=1",
-        "python3 /etc/rlt/dump_stacks.py /mnt/rlt",
+        "python3 /etc/rlt/rlt_pod.pyz dump-stacks /mnt/rlt",
     ],
 )
 def test_processes_of_ray_are_left_out(line: str) -> None:

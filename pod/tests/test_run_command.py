@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from command_wrapper import PRINT_SIGNALS, Start, end, fetch, prints
 from gate import Gate
 from verl_output import VERL_LINE
 
-from rlt_api.spec.training_config import ProgressReport
+from rlt_api.spec.training_config import PROGRAMS_FILE, ProgressReport
 from rlt_api.validation.validate import validate_job
 from rlt_core.entrypoint import build_run_command_arguments
 from rlt_operator.diagnosis.progress import parse_last_report
@@ -170,7 +169,7 @@ def test_the_working_directory(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/", 126)])
 def test_a_program_that_cannot_run_is_an_error(mounted: Path, program: str, code: int) -> None:
-    command = [sys.executable, str(mounted / "run_command.py"), "--", program, "--", "x"]
+    command = [sys.executable, str(mounted / PROGRAMS_FILE), "run-command", "--", program, "--", "x"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == code
     assert done.stderr.startswith(f"run_command: {program}: ")
@@ -186,13 +185,6 @@ def test_a_port_in_use_disables_only_the_progress(start: Start, gate: Gate) -> N
     assert err.startswith(f"run_command: no /progress and no /metrics, because port {port} is not available: Address")
     gate.open()
     assert end(first)[0] == 0
-
-
-def test_the_modules_have_the_syntax_of_python_3_8(mounted: Path) -> None:
-    modules = list((mounted / "..data").rglob("*.py"))
-    assert len(modules) > 20
-    for module in modules:
-        ast.parse(module.read_text(), str(module), feature_version=(3, 8))
 
 
 def old_pythons() -> list[str]:

@@ -13,6 +13,7 @@ from apiserver.waiting import eventually
 from command_wrapper import Start, end, prints
 from gate import Gate
 
+from rlt_api.spec.training_config import PROGRAMS_FILE
 from rlt_core.knowledge.diagnosis import diagnose_logs
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 
@@ -44,7 +45,7 @@ def test_a_command_that_closes_its_output_continues(start: Start, gate: Gate, tm
 
 
 def test_a_full_disk_does_not_end_the_command(mounted: Path) -> None:
-    command = [sys.executable, str(mounted / "run_command.py"), "--port", "0", "--"]
+    command = [sys.executable, str(mounted / PROGRAMS_FILE), "run-command", "--port", "0", "--"]
     command += [sys.executable, "-uc", "print('a'); print('b'); raise SystemExit(4)"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)

@@ -9,6 +9,8 @@ import pytest
 
 from rlt_api.frameworks.roll.settings import LAUNCHER, RESUME_VARIABLE
 from rlt_core.knowledge.diagnosis import diagnose_logs
+from rlt_pod.__main__ import PROGRAMS
+from rlt_pod.command import run_roll
 from rlt_pod.command.checkpoints import find_roll_checkpoint, read_latest_step
 from rlt_pod.command.console import Progress, update
 from rlt_pod.command.run_roll import VARIABLE, build_config_options, count_devices, describe, find_node, list_problems
@@ -56,7 +58,7 @@ def test_driver_runs_on_a_living_node_with_accelerators() -> None:
 
 def test_names_are_read_from_the_config() -> None:
     assert VARIABLE == RESUME_VARIABLE
-    assert LAUNCHER == "run_roll.py"
+    assert PROGRAMS[LAUNCHER] == run_roll.__name__
 
 
 CONFIG = {

@@ -19,6 +19,9 @@ from rlt_api.status.job_status import ProgressMetrics
 
 CONFIG_DIRECTORY = "/etc/rlt"
 """Mount path of the ConfigMap in the pods."""
+PROGRAMS_FILE = "rlt_pod.pyz"
+PROGRAMS_PATH = f"{CONFIG_DIRECTORY}/{PROGRAMS_FILE}"
+"""The programs that run in the pods, as one zipapp: `python3 rlt_pod.pyz PROGRAM` (rlt_pod/__main__.py)."""
 CONFIG_FILE = "training.json"
 """Key of the ConfigMap with a TrainingConfig."""
 FUNCTIONS_DIRECTORY = "/etc/rlt-functions"

@@ -87,7 +87,7 @@ capabilities:
   verbs: [list, watch]
 - apiGroups: [""]
   resources: [configmaps]
-  verbs: [get, list, watch, create, patch]
+  verbs: [get, list, watch, create, patch, delete]
 # The token of each job's Ray cluster. Kubernetes cannot limit `create` to names, and the names contain the jobs' names.
 - apiGroups: [""]
   resources: [secrets]

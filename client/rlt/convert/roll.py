@@ -19,7 +19,7 @@ from rlt_api.frameworks.roll.settings import DIRECTORY, ENTRY, LAUNCHER, list_se
 from rlt_api.frameworks.run import Run
 from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY
+from rlt_api.spec.training_config import PROGRAMS_PATH
 from rlt_pod.command.roll_layout import count_shares, list_contradictions, list_roles, parse_devices
 
 WORKERS = "cluster.workers[]"
@@ -50,7 +50,7 @@ def convert_roll(config: dict[str, Any], to: str, file: str) -> Draft:
         draft.leave_out(problem.key, problem.message)
     if to == "command":
         name = file.rpartition("/")[2].rpartition(".")[0] or file
-        launcher = ["python3", f"{CONFIG_DIRECTORY}/{LAUNCHER}", "--config", f"/mnt/rlt/config/{name}.yaml", "--"]
+        launcher = ["python3", PROGRAMS_PATH, LAUNCHER, "--config", f"/mnt/rlt/config/{name}.yaml", "--"]
         command = [*launcher, "python3", ENTRY]
         draft.put("framework", {"type": "command", "workingDirectory": DIRECTORY, "command": command})
         draft.add_variable("PYTHONPATH", DIRECTORY)

@@ -21,10 +21,12 @@ def build_children(job: Job, spec: RLTrainingJobSpec, access: NetworkAccess | No
     `access` is None if the jobs get no NetworkPolicy. The Secret with the token has no data.
     """
     ray_cluster = build_ray_cluster(job, spec)
+    config_map = build_config_map(job, spec)
+    config = (config_map,) if config_map["data"] else ()
     compute_domain = (build_compute_domain(job),) if get_network(job).attach.compute_domain else ()
     pvc = (build_pvc(job, spec.storage),) if spec.storage.storage_class_name else ()
     gang = (build_gang(job, spec),) if uses_kubernetes_gang(spec) else ()
     budget = build_disruption_budget(job, spec)
     ray_token = (build_ray_token(job),) if has_ray_token(spec) else ()
     policy = (build_network_policy(job, access),) if access and not uses_host_network(ray_cluster) else ()
-    return (build_config_map(job, spec), *pvc, *compute_domain, *gang, budget, *ray_token, *policy, ray_cluster)
+    return (*config, *pvc, *compute_domain, *gang, budget, *ray_token, *policy, ray_cluster)

@@ -1,14 +1,11 @@
-"""The ConfigMap that the pods mount: the training config, and the programs that run in the image of the job."""
+"""The ConfigMap of a job, which its pods mount: the training config, and what the preflight checks expect."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from hashlib import sha256
-from importlib import resources
-from importlib.resources.abc import Traversable
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.frameworks.roll import settings as roll
@@ -21,27 +18,14 @@ from rlt_core.children.ownership import build_metadata
 from rlt_core.children.preflight_file import TRIAL_DIRECTORY, build_expected, get_level, has_preflight
 from rlt_core.children.preflight_roll import STARTS, dump_trial_configs
 from rlt_core.children.program import build_run
+from rlt_core.children.programs import build_programs_source
 from rlt_core.job import Job, Manifest
 from rlt_pod.preflight.expected import EXPECTED_FILE, dump_expected
-
-RUN_COMMAND = "run_command.py"
-"""The program that runs the user's command or the trainer, in CONFIG_DIRECTORY."""
-POD_HOOKS = "pod_hooks.py"
-"""The program of the pods' lifecycle hooks, in CONFIG_DIRECTORY."""
-DUMP_STACKS = "dump_stacks.py"
-"""The program that writes the stacks of all processes, in CONFIG_DIRECTORY."""
-PREFLIGHT = "preflight.py"
-"""The program of the preflight checks, in CONFIG_DIRECTORY."""
-
-PROGRAMS = {RUN_COMMAND: "command/run_command.py", POD_HOOKS: "hooks.py", DUMP_STACKS: "dump_stacks.py"}
-"""Program in CONFIG_DIRECTORY -> its source in rlt_pod."""
-ROLL_SOURCES = {"command/run_roll.py", "command/roll_layout.py"}
-"""Sources in rlt_pod that frameworks roll and command alone need."""
 
 
 def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the ConfigMap of a job."""
-    data = {_config_map_key(path): _read_source(source) for path, source in list_program_files(spec).items()}
+    data: dict[str, str] = {}
     if spec.framework.type == "builtin":
         data[CONFIG_FILE] = dump_config(build_training_config(job, spec))
     elif spec.framework.type == "roll":
@@ -56,21 +40,6 @@ def build_config_map(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def list_program_files(spec: RLTrainingJobSpec) -> dict[str, str]:
-    """List the files of the job's programs: path in CONFIG_DIRECTORY -> source in rlt_pod."""
-    programs = dict(PROGRAMS)
-    sources = {"__init__.py", "keep_logs.py", *_list_modules("report"), *_list_modules("command")}
-    if has_preflight(spec):
-        programs[PREFLIGHT] = "preflight/run.py"
-        sources |= _list_modules("preflight")
-    if spec.framework.type in ("roll", "command"):
-        programs[roll.LAUNCHER] = "command/run_roll.py"
-    else:
-        sources -= ROLL_SOURCES
-    modules = sorted(sources - set(programs.values()))
-    return {**programs, **{f"rlt_pod/{source}": source for source in modules}}
-
-
 def digest_data(data: Mapping[str, str]) -> dict[str, str]:
     """Key -> digest of a ConfigMap's data."""
     return {key: sha256(value.encode()).hexdigest() for key, value in data.items()}
@@ -82,41 +51,18 @@ def compute_hash(digests: Mapping[str, str]) -> str:
 
 
 def build_config_volume(job: Job, spec: RLTrainingJobSpec) -> Manifest:
-    """Build the source of the volume: the ConfigMap with each file at its path."""
-    paths = list(list_program_files(spec))
-    paths += [CONFIG_FILE] if spec.framework.type == "builtin" else []
-    paths += [roll.CONFIG_FILE] if spec.framework.type == "roll" else []
-    paths += STARTS if _has_trial_configs(spec) else []
-    paths += [EXPECTED_FILE] if has_preflight(spec) else []
-    items = [{"key": _config_map_key(path), "path": path} for path in paths]
-    return {"name": names.config_map(job.name), "items": items}
+    """Build the projected volume of CONFIG_DIRECTORY: the files of the ConfigMap, and the programs."""
+    files = [CONFIG_FILE] if spec.framework.type == "builtin" else []
+    files += [roll.CONFIG_FILE] if spec.framework.type == "roll" else []
+    files += STARTS if _has_trial_configs(spec) else []
+    files += [EXPECTED_FILE] if has_preflight(spec) else []
+    items = [{"key": file, "path": file} for file in files]  # not the keys that a user may add
+    config = [{"configMap": {"name": names.config_map(job.name), "items": items}}] if items else []
+    return {"sources": [*config, build_programs_source()]}
 
 
 def _has_trial_configs(spec: RLTrainingJobSpec) -> bool:
     return spec.framework.type == "roll" and get_level(spec) == "full"
-
-
-def _config_map_key(path: str) -> str:
-    return path.replace("/", ".")  # a ConfigMap key cannot contain a slash
-
-
-@cache
-def _list_modules(folder: str) -> frozenset[str]:
-    """The modules below a folder of rlt_pod."""
-    return frozenset(_walk(resources.files("rlt_pod") / folder, folder))
-
-
-def _walk(folder: Traversable, path: str) -> Iterator[str]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _walk(entry, f"{path}/{entry.name}")
-        elif entry.name.endswith(".py"):
-            yield f"{path}/{entry.name}"
-
-
-@cache
-def _read_source(path: str) -> str:
-    return resources.files("rlt_pod").joinpath(path).read_text(encoding="utf-8")
 
 
 def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:

@@ -11,11 +11,11 @@ from rlt_api.blocks.resources import Accelerator, Resources, Toleration
 from rlt_api.blocks.storage import Storage
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY
+from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_api.status.network import NetworkAttachment, NetworkStatus
 from rlt_core import names
 from rlt_core.children.attachment import build_attachment_overlay, build_group_overlay, get_attachment, get_network
-from rlt_core.children.config_map import POD_HOOKS, build_config_volume
+from rlt_core.children.config_map import build_config_volume
 from rlt_core.children.environment import build_env
 from rlt_core.children.function_files import build_function_mounts, build_function_volumes
 from rlt_core.children.gang import build_gang_reference
@@ -162,7 +162,7 @@ def _merge_user_template(job: Job, template: Manifest, user_template: Mapping[st
 
 def _build_hook(name: str) -> Manifest:
     """Build a lifecycle hook. An image without python3 has no hooks: a failed postStart hook would restart it."""
-    return {"exec": {"command": ["/bin/sh", "-c", f"python3 {CONFIG_DIRECTORY}/{POD_HOOKS} {name} || true"]}}
+    return {"exec": {"command": ["/bin/sh", "-c", f"python3 {PROGRAMS_PATH} hooks {name} || true"]}}
 
 
 def _build_container(
@@ -247,7 +247,7 @@ def _build_volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list
     volumes: list[Manifest] = [
         {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": str(shared_bytes)}},
         {"name": "storage", **build_storage_source(job, storage)},
-        {"name": "training-config", "configMap": build_config_volume(job, spec)},
+        {"name": "training-config", "projected": build_config_volume(job, spec)},
     ]
     volumes += [*build_ray_token_volumes(job, spec), *build_function_volumes(spec)]
     if cache := storage.model_cache:

@@ -19,13 +19,14 @@ from rlt_core.children.attachment import choose_host_ports, get_attachment
 from rlt_core.children.ownership import build_metadata
 from rlt_core.children.placement import build_scheduling_labels
 from rlt_core.children.pod_template import build_head_template, build_worker_template
+from rlt_core.children.programs import name_programs
 from rlt_core.job import Job, Manifest
 
 
 def build_ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the RayCluster of the job."""
     metadata = build_metadata(job, names.ray_cluster(job.name))
-    metadata["labels"] |= build_scheduling_labels(job, spec)
+    metadata["labels"] |= {**build_scheduling_labels(job, spec), names.PROGRAMS_LABEL: name_programs()}
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",

@@ -230,9 +230,9 @@ def _build_program(job: Job, spec: RLTrainingJobSpec, *, any_port: bool) -> str:
 
 
 def _list_files(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
-    """The files of the ConfigMap that are not programs of the operator."""
+    """The files of the ConfigMap."""
     data: Mapping[str, str] = build_config_map(job, spec)["data"]
-    return {f"{CONFIG_DIRECTORY}/{key}": text for key, text in data.items() if not key.endswith(".py")}
+    return {f"{CONFIG_DIRECTORY}/{key}": text for key, text in data.items()}
 
 
 def _list_mounts(spec: RLTrainingJobSpec) -> tuple[str, ...]:

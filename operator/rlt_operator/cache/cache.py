@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
+from rlt_core.children.programs import is_programs
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
@@ -21,8 +22,15 @@ from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 from rlt_operator.kuberay import KubeRay
-from rlt_operator.manifests import parse_config, parse_pod, parse_ray_cluster, parse_warning, parse_workload
-from rlt_operator.observation import Config, Pod, RayCluster, WarningEvent
+from rlt_operator.manifests import (
+    parse_config,
+    parse_pod,
+    parse_programs,
+    parse_ray_cluster,
+    parse_warning,
+    parse_workload,
+)
+from rlt_operator.observation import Config, Pod, Programs, RayCluster, WarningEvent
 from rlt_operator.work_queue import Key
 
 MAX_WARNINGS = 5000
@@ -33,6 +41,7 @@ KUBERAY_ACTIVE_S = 10.0
 """KubeRay is active for this time after a change of a RayCluster."""
 EVERYTHING: Mapping[str, str] = {}
 OF_A_JOB = {"labelSelector": names.JOB_LABEL}
+PROGRAMS = {"labelSelector": names.PROGRAMS_LABEL}
 APPLIED = {"labelSelector": f"{names.JOB_LABEL},app.kubernetes.io/managed-by={names.FIELD_OWNER}"}
 WARNINGS = {"fieldSelector": "type=Warning"}
 
@@ -50,6 +59,8 @@ class Cache:
     """Pods with the label of a job, by job."""
     configs: Store[Config] = field(default_factory=lambda: Store(parse_config, get_job))
     """Key -> digest of the ConfigMaps that the operator created, by job."""
+    programs: Store[Programs] = field(default_factory=lambda: Store(parse_programs, get_name))
+    """ConfigMaps with the programs for pods."""
     warnings: Store[WarningEvent] = field(
         default_factory=lambda: Store(_parse_pod_warning, _get_object_uid, max_objects=MAX_WARNINGS)
     )
@@ -83,6 +94,7 @@ class Cache:
             self._watch("pods", self.pods, api_paths.pods(namespace), self._wake_labelled, namespace, OF_A_JOB)
             path = api_paths.config_maps(namespace)
             self._watch("configmaps", self.configs, path, self._wake_labelled, namespace, APPLIED)
+            self._watch("programs", self.programs, path, self._wake_all_of_namespace, namespace, PROGRAMS)
             self._watch("events", self.warnings, api_paths.events(namespace), self._wake_involved, namespace, WARNINGS)
             find_path = functools.partial(_find_workloads, api, namespace)
             queued = {"labelSelector": names.WORKLOAD_LABEL}
@@ -126,7 +138,8 @@ class Cache:
         """Store the response to one of the operator's writes, which the watch delivers later."""
         if written["kind"] == "Secret":
             self.on_secret(written)
-        stores: dict[str, Store[Any]] = {KIND: self.jobs, "RayCluster": self.ray_clusters, "ConfigMap": self.configs}
+        configs = self.programs if is_programs(written) else self.configs
+        stores: dict[str, Store[Any]] = {KIND: self.jobs, "RayCluster": self.ray_clusters, "ConfigMap": configs}
         if store := stores.get(written["kind"]):
             store.put_response(written)
 
@@ -191,12 +204,16 @@ class Cache:
             if owner["kind"] == "RayCluster":
                 self.wake((name[0], owner["name"]))
 
+    def _wake_all_of_namespace(self, name: Name, manifest: Manifest | None) -> None:
+        self._wake_namespace(name[0])
+
     def _wake_waiting_for_nodes(self, name: Name, manifest: Manifest | None) -> None:
         for key in self.waiting_for_nodes:
             self.wake(key)
 
     def _wake_namespace(self, namespace: str) -> None:
-        """A list lacks an object whose job is no longer known: wake all jobs of its namespace. This is rare."""
+        """Wake all jobs of the namespace, after a rare change: of the programs, or of an object whose job is no longer
+        known."""
         for key in self.jobs.names():
             if key[0] == namespace:
                 self.wake(key)

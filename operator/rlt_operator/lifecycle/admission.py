@@ -10,6 +10,7 @@ from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.network import NetworkStatus
 from rlt_core.children.build import build_children
 from rlt_core.children.pod_template import build_template_dry_runs
+from rlt_core.children.programs import build_programs
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.network_status import blocks_start, build_network_status, needs_decision
 from rlt_operator.conditions import ConditionUpdate, keep_conditions
@@ -132,7 +133,8 @@ def cluster_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     else:
         verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
     job = observed.job
-    children = build_children(job, spec, observed.access)
+    programs = (build_programs(job.namespace),) if observed.programs_missing else ()
+    children = (*programs, *build_children(job, spec, observed.access))
     return replace(verdict, dry_run=build_template_dry_runs(job, spec), apply=children)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
+from rlt_core.children.programs import has_named_content, is_programs
 from rlt_core.children.ray_token import add_ray_token, parse_ray_token
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
@@ -45,6 +46,10 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manif
         existing = await api.get(path)
         if existing is None:
             raise
+        if is_programs(manifest):
+            if has_named_content(existing):
+                return existing
+            raise NameTakenError(f"ConfigMap {manifest['metadata']['name']} has other programs. Delete it.") from None
         check_owner(job, manifest, existing)
         if manifest["kind"] == "Secret" and parse_ray_token(existing, owner_uid=job.uid) is None:
             raise NameTakenError(_describe_taken("Secret", manifest["metadata"]["name"], existing)) from None

@@ -16,6 +16,7 @@ from rlt_api.status.job_status import RuntimeSnapshot
 from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.preflight_file import has_preflight
+from rlt_core.children.programs import name_programs
 from rlt_core.earlier_job import Missing, find_checkpoint, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
@@ -67,6 +68,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     observed = Observed(
         job,
         missing_checkpoint=missing_checkpoint,
+        programs_missing=_lacks_programs(cache, job.namespace),
         kuberay_installed=cache.ray_clusters.served,
         kuberay=await read_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
         kuberay_active=cache.is_kuberay_active(),
@@ -91,6 +93,11 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         cache.waiting_for_nodes.add(key)
         observed = replace(observed, nodes=cache.nodes.values())
     return observed
+
+
+def _lacks_programs(cache: Cache, namespace: str) -> bool:
+    programs = cache.programs.get((namespace, name_programs()))
+    return programs is None or not programs.is_intact
 
 
 def _select_nodes(cache: Cache, pods: Iterable[Pod]) -> tuple[Node, ...]:

@@ -14,7 +14,8 @@ from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.pod_template import TemplateDryRun
-from rlt_core.job import Manifest
+from rlt_core.children.programs import build_programs, name_programs
+from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import Event, build_events, build_rule_events, is_true
 from rlt_operator.lifecycle.admission import (
     checkpoint_missing,
@@ -48,7 +49,7 @@ from rlt_operator.lifecycle.terminal import (
 from rlt_operator.manifests import parse_config
 from rlt_operator.memory.attempts import track_attempt
 from rlt_operator.memory.clocks import count_seconds_to_deadline
-from rlt_operator.observation import Observed
+from rlt_operator.observation import Config, Observed
 from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
 from rlt_operator.verdict import Submission, Verdict
 
@@ -141,7 +142,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     deadline = count_seconds_to_deadline(job.spec, status, now) if job.spec else None
     return Plan(
         dry_run=verdict.dry_run,
-        apply=verdict.apply or _restore_config(observed, verdict),
+        apply=verdict.apply or _restore_objects(observed, verdict),
         submit=verdict.submit,
         stop=verdict.stop,
         delete_cluster=verdict.delete_cluster,
@@ -182,21 +183,25 @@ def decide(observed: Observed, now: datetime) -> Verdict:
     raise RuntimeError(f"no lifecycle step applies to {observed.job.namespace}/{observed.job.name}")
 
 
-def _restore_config(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...]:
-    """The ConfigMap, if it was deleted or changed before the Ray job could read it.
-
-    One that another version of the operator rendered stays: the pods of the cluster mount the files of that version.
-    """
+def _restore_objects(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...]:
+    """What the pods of a RayCluster mount, if it was deleted or changed: the programs, and until the Ray job could read
+    it, the ConfigMap."""
     job = observed.job
     cluster = observed.owned_cluster
-    started = observed.ray is not None and observed.ray.job is not None
-    found = observed.config
-    if job.spec is None or cluster is None or cluster.deleting or verdict.delete_cluster or started:
+    if job.spec is None or cluster is None or cluster.deleting or verdict.delete_cluster:
         return ()
+    missing = observed.programs_missing and cluster.programs == name_programs()
+    programs = (build_programs(job.namespace),) if missing else ()
+    started = observed.ray is not None and observed.ray.job is not None
+    return programs if started else (*programs, *_restore_config(job, job.spec, observed.config))
+
+
+def _restore_config(job: Job, spec: RLTrainingJobSpec, found: Config | None) -> tuple[Manifest, ...]:
+    """The ConfigMap, if it is not as an operator wrote it. One from another version of the operator stays."""
     if found and found.is_unchanged:
         return ()
-    manifest = build_config_map(job, job.spec)
+    manifest = build_config_map(job, spec)
     wanted = parse_config(manifest).digests
-    if found and all(found.digests.get(key) == digest for key, digest in wanted.items()):
+    if all(found is not None and found.digests.get(key) == digest for key, digest in wanted.items()):
         return ()  # pods mount none of the keys that a user may have added
     return (manifest,)

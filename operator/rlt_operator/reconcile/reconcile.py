@@ -19,6 +19,7 @@ from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe, read_kuberay
 from rlt_operator.reconcile.plan import Plan, creates_cluster, is_irreversible, plan
+from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.transitions import observe_transition
 from rlt_operator.work_queue import Key, Result
 
@@ -47,6 +48,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         metrics.JOBS.forget(*key)
         failures.clear(key)
         cache.written.discard(key)
+        await delete_unused_programs(api, cache, key[0])
         return Result(gone=True)
     if is_unknown(observed):
         return Result()  # the first answer of the head wakes the job

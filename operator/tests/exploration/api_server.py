@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from rlt_core.children.programs import is_programs
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_operator.conditions import format_time
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-WATCHED = ("rltrainingjobs", "rayclusters", "pods", "configmaps")
-"""The resources whose changes are kept for the watches."""
+WATCHED = ("rltrainingjobs", "rayclusters", "pods", "configmaps", "programs")
+"""The resources whose changes are kept for the watches. Programs are ConfigMaps with their own watch."""
 FOREGROUND = "foregroundDeletion"
 
 Change = tuple[str, str]
@@ -30,6 +31,11 @@ def parse(text: str) -> Manifest:
     """The object in a JSON text. Callers do not change it."""
     manifest: Manifest = json.loads(text)
     return manifest
+
+
+def find_watch(path: str, manifest: Manifest) -> str:
+    """The resource of WATCHED whose watch delivers the object."""
+    return "programs" if is_programs(manifest) else api_paths.resource_of(path)
 
 
 @dataclass
@@ -96,7 +102,7 @@ class ApiServer:
 
     def interrupt_watch(self, resource: str) -> None:
         """Drop the changes that a watch has not delivered. The reflector lists the objects again."""
-        items = [text for path, text in self.objects.items() if api_paths.resource_of(path) == resource]
+        items = [text for path, text in self.objects.items() if find_watch(path, parse(text)) == resource]
         listed = f'{{"metadata": {{"resourceVersion": "{self.version}"}}, "items": [{", ".join(items)}]}}'
         self.streams[resource] = (("LIST", listed),)
 
@@ -188,7 +194,7 @@ class ApiServer:
         metadata = {**manifest["metadata"], "resourceVersion": str(self.version)}
         stored = {**manifest, "metadata": metadata}
         self.objects[path] = text = json.dumps(stored)
-        resource = api_paths.resource_of(path)
+        resource = find_watch(path, manifest)
         if resource in self.streams:
             self.streams[resource] = (*self._drop_superseded(resource, stored), (change, text))
         return stored

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from exploration.api_server import WATCHED
-from exploration.world import CONFIG_MAP, JOB, NAME, NAMESPACE, PODS, RAY_CLUSTER, SPEC, World
+from exploration.world import CONFIG_MAP, JOB, NAME, NAMESPACE, PODS, PROGRAMS, RAY_CLUSTER, SPEC, World
 
 from rlt_core import names
+from rlt_core.children.programs import is_programs
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 
@@ -50,8 +51,8 @@ def kuberay_creates_pods(world: World) -> bool:
 
 
 def pods_start(world: World) -> bool:
-    """The pods of the RayCluster mount the ConfigMap and become ready. The head's Ray has no jobs."""
-    if CONFIG_MAP not in world.server.objects:
+    """The pods of the RayCluster mount both ConfigMaps and become ready. The head's Ray has no jobs."""
+    if not {CONFIG_MAP, PROGRAMS} <= world.server.objects.keys():
         return False
     pending = [pod for pod in world.pods if pod["status"]["phase"] == "Pending" and _is_alive(pod)]
     for pod in pending:
@@ -203,6 +204,14 @@ def user_deletes_config_map(world: World) -> bool:
     return True
 
 
+def user_deletes_programs(world: World) -> bool:
+    """The ConfigMap with the programs is deleted."""
+    if PROGRAMS not in world.server.objects:
+        return False
+    world.server.remove(PROGRAMS)
+    return True
+
+
 def user_creates_config_map(world: World) -> bool:
     """A user's ConfigMap has the name of the job's."""
     if CONFIG_MAP in world.server.objects:
@@ -252,6 +261,7 @@ DISTURBANCES: tuple[Happening, ...] = (
     user_deletes_job_in_foreground,
     user_deletes_ray_cluster,
     user_deletes_config_map,
+    user_deletes_programs,
     user_creates_config_map,
     user_creates_ray_cluster,
     user_creates_labelled_pod,
@@ -269,7 +279,8 @@ def build_world(*, disturbances: int = 0, faults: int = 0) -> World:
 
 def is_foreign(manifest: Manifest) -> bool:
     """Whether a user has created the object."""
-    return manifest["kind"] != "RLTrainingJob" and not manifest["metadata"].get("ownerReferences")
+    by_operator = bool(manifest["metadata"].get("ownerReferences")) or is_programs(manifest)
+    return manifest["kind"] != "RLTrainingJob" and not by_operator
 
 
 def _metadata(name: str) -> Manifest:

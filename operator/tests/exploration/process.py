@@ -211,7 +211,11 @@ class Process:
 
     async def deliver(self, resource: str, changes: tuple[Change, ...]) -> None:
         """Let the reflector of the resource receive the changes."""
-        wake = self.cache._wake_self if resource in ("rltrainingjobs", "rayclusters") else self.cache._wake_labelled
+        wake = {
+            "rltrainingjobs": self.cache._wake_self,
+            "rayclusters": self.cache._wake_self,
+            "programs": self.cache._wake_all_of_namespace,
+        }.get(resource, self.cache._wake_labelled)
         reflector = Reflector(resource, self._stores[resource], _find_no_path, wake)
         if changes and changes[0][0] == "LIST":
             await reflector._list(_Watch(changes[:1]), "")  # type: ignore[arg-type]
@@ -224,7 +228,8 @@ class Process:
     @property
     def _stores(self) -> dict[str, Store[Any]]:
         cache = self.cache
-        return dict(zip(WATCHED, (cache.jobs, cache.ray_clusters, cache.pods, cache.configs), strict=True))
+        stores = (cache.jobs, cache.ray_clusters, cache.pods, cache.configs, cache.programs)
+        return dict(zip(WATCHED, stores, strict=True))
 
 
 @dataclass

@@ -17,6 +17,7 @@ from exploration.symmetry import canonicalize
 
 from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core import names
+from rlt_core.children.programs import name_programs
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.ray_http import Head, Request, UnreachableError
@@ -24,11 +25,14 @@ from rlt_core.ray_http import Head, Request, UnreachableError
 NAMESPACE, NAME = KEY = ("demo", "sum")
 JOB = api_paths.job(*KEY)
 RAY_CLUSTER = api_paths.ray_cluster(*KEY)
+PROGRAMS = api_paths.config_map(NAMESPACE, name_programs())
 CONFIG_MAP = api_paths.config_map(NAMESPACE, names.config_map(NAME))
 PODS = api_paths.pods(NAMESPACE)
 DEADLINE_S = 1000
 SPEC: dict[str, Any] = {
-    "framework": {"type": "command", "command": ["true"]},
+    "model": {"fromSeed": {}},
+    "data": {"preset": "arithmetic"},
+    "training": {"totalSteps": 1, "trainBatchSize": 8},
     "cluster": {"image": "trainer", "workers": [{"replicas": 1, "resources": {"cpu": "1", "memory": "4Gi"}}]},
     "failurePolicy": {"maxRestarts": 1},
     "pendingDeadlineSeconds": DEADLINE_S,

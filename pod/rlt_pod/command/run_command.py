@@ -1,6 +1,6 @@
 """Run a job's program unchanged, keep its output in a file, and read the progress of a command from its output.
 
-    python3 run_command.py [options] -- PROGRAM ARGUMENTS...
+    python3 rlt_pod.pyz run-command [options] -- PROGRAM ARGUMENTS...
 
 The output is copied unchanged and without delay. The exit code is the command's, 128 + N if signal N ended it,
 127 if the program does not exist, 126 if it is not executable.

@@ -1,6 +1,6 @@
 """Start the driver of ROLL on a worker of the Ray cluster, with the checkpoint to resume from.
 
-    python3 run_roll.py --config FILE [--checkpoints DIRECTORY] -- python3 SCRIPT ARGUMENTS...
+    python3 rlt_pod.pyz run-roll --config FILE [--checkpoints DIRECTORY] -- python3 SCRIPT ARGUMENTS...
 
 ROLL reads the number and kind of devices from its driver's machine (roll/platforms/__init__.py, and
 num_gpus_per_node in roll/configs/base_config.py, ROLL 0.3.0), and the head has none. The program runs on the first node

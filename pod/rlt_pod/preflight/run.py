@@ -1,8 +1,8 @@
 """Check a Ray cluster before the training: network, services, data, and one step of training.
 
-    python3 preflight.py
+    python3 rlt_pod.pyz preflight FILE
 
-The program reads EXPECTED_FILE in its folder. A Ray job on the head runs it, in the image of the job. A stage with a
+FILE has what the checks expect (expected.py). A Ray job on the head runs it, in the image of the job. A stage with a
 failed check is the last one. The last line of the output is PREFLIGHT_PREFIX and the results as JSON, a list of
 rlt_api.status.job_status.PreflightCheck. The exit code is 1 if a check failed.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlt_pod.preflight.checks import collective_checks, data_checks, network_checks, service_checks
-from rlt_pod.preflight.expected import EXPECTED_FILE, Expected, parse_expected
+from rlt_pod.preflight.expected import Expected, parse_expected
 from rlt_pod.preflight.full import check_engine, list_not_possible, run_training
 from rlt_pod.preflight.measure import Stopwatch, Timeouts, measure_data, measure_network, measure_services
 from rlt_pod.preflight.members import PROCESS_MODULE, end_members, start_member, start_members, wait_for_nodes
@@ -92,7 +92,8 @@ class Run:
 def run(expected: Expected, directory: str, *, timeouts: Timeouts | None = None, process: str = PROCESS_MODULE) -> int:
     """Run the stages and return the exit code. On timeout, the process exits with code 1.
 
-    `directory` has the package rlt_core in every pod; `process` is the module of the class that measures.
+    `directory` has the package rlt_pod in every pod: a folder or a zip archive. `process` is the module of the class
+    that measures.
     """
     current, timeouts = Run(expected), timeouts or Timeouts()
     if expected.engine:
@@ -155,11 +156,10 @@ def _check_cluster(current: Run, directory: str, timeouts: Timeouts, process: st
     return nodes
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Run the program."""
-    directory = os.path.dirname(os.path.abspath(sys.argv[0]))  # the mount path, not the target of its links
-    return run(parse_expected(Path(directory, EXPECTED_FILE).read_text()), directory)
+    return run(parse_expected(Path(arguments[0]).read_text()), str(Path(__file__).parents[2]))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

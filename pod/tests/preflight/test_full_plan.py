@@ -246,20 +246,20 @@ def test_a_roll_job_starts_its_engine_and_makes_steps_with_the_smallest_batch(na
     job = o.job({**spec, "preflight": {"level": "full"}})
     assert job.spec
     config_map, volume = build_config_map(job, job.spec), build_config_volume(job, job.spec)
-    paths = {item["key"]: f"/etc/rlt/{item['path']}" for item in volume["items"]}
+    paths = {item["key"]: f"/etc/rlt/{item['path']}" for item in volume["sources"][0]["configMap"]["items"]}
     assert paths.keys() == config_map["data"].keys()
     files = {paths[key]: text for key, text in config_map["data"].items() if key.endswith(".yaml")}
     before = json.loads(files["/etc/rlt/roll.yaml"])
     trial = expected.framework_trial
-    first, second = (json.loads(files[command[3]]) for command in (trial.command, trial.resume or []))
+    first, second = (json.loads(files[command[4]]) for command in (trial.command, trial.resume or []))
     devices = count_devices(job.spec.cluster.workers)
     for config in (first, second):
         assert [*list_problems(config), *list_contradictions(config, devices)] == []
     assert (first["rollout_batch_size"], second["rollout_batch_size"]) == (batch, batch)
     assert (first["max_steps"], second["max_steps"], first["save_steps"]) == (2, 3, 1)
     assert not {"validation", "tracker_kwargs"} & first.keys()
-    assert trial.command[4:] == ["--", "python3", "examples/start_rlvr_pipeline.py"]
-    assert (trial.resume or [])[4:6] == ["--checkpoints", first["output_dir"]]
+    assert trial.command[5:] == ["--", "python3", "examples/start_rlvr_pipeline.py"]
+    assert (trial.resume or [])[5:7] == ["--checkpoints", first["output_dir"]]
     assert first["output_dir"] == second["output_dir"] == f"{trial.directory}/checkpoints"
     micro = [each["actor_train"]["training_args"]["per_device_train_batch_size"] for each in (before, first)]
     assert micro[0] == micro[1]
@@ -278,6 +278,6 @@ def test_rolls_engine_has_the_options_of_its_config() -> None:
 
 
 def test_the_batch_of_a_command_that_starts_roll_is_unknown() -> None:
-    launch = ["python3", "/etc/rlt/run_roll.py", "--config", "/mnt/rlt/rlvr.yaml", "--", "python3"]
+    launch = ["python3", "/etc/rlt/rlt_pod.pyz", "run-roll", "--config", "/mnt/rlt/rlvr.yaml", "--", "python3"]
     _, step = expect_command(*launch, "examples/start_rlvr_pipeline.py").not_possible
     assert step.reason == "ROLL's config is in the image or on a volume, so that its batch is unknown."

@@ -5,16 +5,19 @@ from __future__ import annotations
 import ast
 import os
 import subprocess
+import zipfile
 from pathlib import Path
 
 import observed as o
 import pytest
+from mounted_files import write_files
 from test_run_command import old_pythons
 
-from rlt_core.children.config_map import build_config_map, build_config_volume
+from rlt_api.spec.training_config import PROGRAMS_FILE
 
 MEASURE = """
-import json, preflight
+import json, sys
+sys.path.insert(0, "rlt_pod.pyz")
 from rlt_pod.preflight.checks import data_checks, network_checks, service_checks
 from rlt_pod.preflight.expected import parse_expected
 from rlt_pod.preflight.measure import Data, Network, Services
@@ -40,23 +43,19 @@ print(json.dumps([to_json(each)["name"] for each in results if each is not None]
 
 @pytest.fixture(scope="module")
 def mounted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of the ConfigMap at their paths."""
+    """The files that the pods mount."""
     folder = tmp_path_factory.mktemp("rlt")
-    job = o.job({**o.COMMAND_SPEC, "preflight": {"level": "basic"}, "storage": {"mountPath": str(folder)}})
-    assert job.spec
-    data = build_config_map(job, job.spec)["data"]
-    for item in build_config_volume(job, job.spec)["items"]:
-        file = folder / item["path"]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(data[item["key"]])
-    return folder
+    return write_files(
+        o.job({**o.COMMAND_SPEC, "preflight": {"level": "basic"}, "storage": {"mountPath": str(folder)}}), folder
+    )
 
 
 def test_the_modules_have_the_syntax_of_python_3_8(mounted: Path) -> None:
-    modules = [*mounted.glob("rlt_pod/preflight/**/*.py"), mounted / "preflight.py"]
-    assert len(modules) > 10
-    for module in modules:
-        ast.parse(module.read_text(), str(module), feature_version=(3, 8))
+    with zipfile.ZipFile(mounted / PROGRAMS_FILE) as archive:
+        modules = archive.namelist()
+        assert len(modules) > 30
+        for module in modules:
+            ast.parse(archive.read(module), module, feature_version=(3, 8))
 
 
 @pytest.mark.skipif(not old_pythons(), reason="Python 3.8, 3.9 and 3.10 are not installed")

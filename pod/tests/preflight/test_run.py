@@ -1,6 +1,7 @@
 """The whole program on a Ray cluster of a head and three workers, from the files that the pods mount.
 
-The workers have no rlt in their path. They share one host name, so that the program adds their node IDs.
+The package is in an archive. The workers have no rlt in their path. They share one host name, so that the program adds
+their node IDs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +18,12 @@ from typing import Any
 
 import observed as o
 import pytest
+from mounted_files import write_files
 from preflight.throttled import FOLDER
 from pydantic import TypeAdapter
 
+from rlt_api.spec.training_config import PROGRAMS_FILE
 from rlt_api.status.job_status import PreflightCheck
-from rlt_core.children.config_map import build_config_map, build_config_volume
 from rlt_pod.preflight.expected import EXPECTED_FILE, Engine, Expected, Group, NotPossible, Trial, dump_expected
 from rlt_pod.report.driver_report import PREFLIGHT_PREFIX
 
@@ -30,12 +33,13 @@ WORKERS = 3
 LAUNCHER = """
 import sys
 from pathlib import Path
+_, archive, file = sys.argv
+sys.path.insert(0, archive)
 from rlt_pod.preflight.expected import parse_expected
 from rlt_pod.preflight.measure import Timeouts
-from preflight import run
-folder = str(Path(sys.argv[0]).absolute().parent)
-text = Path(folder, "preflight.json").read_text()
-sys.exit(run(parse_expected(text), folder, process="throttled", timeouts=Timeouts(**TIMEOUTS)))
+from rlt_pod.preflight.run import run
+text = Path(file).read_text()
+sys.exit(run(parse_expected(text), archive, process="throttled", timeouts=Timeouts(**TIMEOUTS)))
 """
 
 
@@ -63,16 +67,12 @@ def address(parts: Path) -> Iterator[str]:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Path:
-    """The files of the ConfigMap at their paths, and the module with the parts."""
-    job = o.job({**o.COMMAND_SPEC, "preflight": {"level": "basic"}})
-    assert job.spec
-    data = build_config_map(job, job.spec)["data"]
-    for item in build_config_volume(job, job.spec)["items"]:
-        file = tmp_path / "rlt" / item["path"]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(data[item["key"]])
-    (tmp_path / "rlt/throttled.py").write_text(Path(__file__).with_name("throttled.py").read_text())
-    return tmp_path / "rlt"
+    """The files that the pods mount, and the module with the parts."""
+    folder = write_files(o.job({**o.COMMAND_SPEC, "preflight": {"level": "basic"}}), tmp_path / "rlt")
+    (folder / EXPECTED_FILE).unlink()  # each test writes it
+    with zipfile.ZipFile(folder / PROGRAMS_FILE, "a") as archive:
+        archive.write(Path(__file__).with_name("throttled.py"), "throttled.py")
+    return folder
 
 
 def expect(mounted: Path, **changes: Any) -> Expected:
@@ -98,8 +98,10 @@ def run(
     (mounted / EXPECTED_FILE).write_text(dump_expected(expected))
     (mounted / "launcher.py").write_text(LAUNCHER.replace("TIMEOUTS", repr(timeouts)))
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    archive = str(mounted / PROGRAMS_FILE)
+    program = ["launcher.py", archive] if timeouts else [archive, "preflight"]
     done = subprocess.run(
-        [sys.executable, "launcher.py" if timeouts else "preflight.py"],
+        [sys.executable, *program, str(mounted / EXPECTED_FILE)],
         cwd=mounted,
         env={**variables, "RAY_ADDRESS": address, "GLOO_SOCKET_IFNAME": "lo"},
         capture_output=True,

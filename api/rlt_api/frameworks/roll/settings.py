@@ -26,14 +26,14 @@ from rlt_api.frameworks.roll.roles import (
 from rlt_api.frameworks.roll.values import Settings, escape, get_block, merge, read_overrides
 from rlt_api.frameworks.run import Run, choose_resume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY, FUNCTIONS_DIRECTORY
+from rlt_api.spec.training_config import CONFIG_DIRECTORY, FUNCTIONS_DIRECTORY, PROGRAMS_PATH
 
 DIRECTORY = "/workspace/ROLL"
 """Default of framework.workingDirectory: ROLL's sources in the image."""
 CONFIG_FILE = "roll.yaml"
 """The config in CONFIG_DIRECTORY. It is written as JSON, which is YAML."""
-LAUNCHER = "run_roll.py"
-"""The program in CONFIG_DIRECTORY that starts ROLL's driver on a worker."""
+LAUNCHER = "run-roll"
+"""The program of PROGRAMS_PATH that starts ROLL's driver on a worker."""
 ENTRY = "examples/start_rlvr_pipeline.py"
 RESUME_VARIABLE = "RLT_ROLL_CHECKPOINT"
 """The variable with the folder of the checkpoint to resume from, which LAUNCHER sets."""
@@ -69,7 +69,7 @@ def build_launch(config: str, checkpoints: str | None) -> list[str]:
     """Build the command line for a config in CONFIG_DIRECTORY: ROLL's entry, started by LAUNCHER, which adds
     --config_path and --config_name. `checkpoints`: the folder of the checkpoints to resume from."""
     resume = ["--checkpoints", checkpoints] if checkpoints else []
-    launcher = ["python3", f"{CONFIG_DIRECTORY}/{LAUNCHER}", "--config", f"{CONFIG_DIRECTORY}/{config}"]
+    launcher = ["python3", PROGRAMS_PATH, LAUNCHER, "--config", f"{CONFIG_DIRECTORY}/{config}"]
     return [*launcher, *resume, "--", "python3", ENTRY]
 
 

@@ -8,7 +8,7 @@ from rlt_api.findings.finding import printable
 from rlt_api.frameworks.known_programs import find_roll_script
 from rlt_api.frameworks.roll.settings import LAUNCHER
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY
+from rlt_api.spec.training_config import PROGRAMS_PATH
 
 
 def warn_roll_command(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -19,7 +19,7 @@ def warn_roll_command(spec: RLTrainingJobSpec) -> Iterator[str]:
         return
     index, script = found
     if not any(LAUNCHER in item for item in command):
-        launcher = f"python3 {CONFIG_DIRECTORY}/{LAUNCHER} --config FILE"
+        launcher = f"python3 {PROGRAMS_PATH} {LAUNCHER} --config FILE"
         yield (
             f"spec.framework.command[{index}]: {printable(script)}: ROLL's driver needs a machine with devices, and "
             f"the command runs on the head, which has none; start it with {launcher} -- python3 SCRIPT, without "
