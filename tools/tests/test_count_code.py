@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from count_code import Walk
-from environment import ROOT
+from rlt_e2e.environment import ROOT
 
 FIRST = """
 from package.second import read, write
