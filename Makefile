@@ -1,6 +1,7 @@
 # The commands of this repository. `make help` lists them.
 PYTHON := .venv/bin/python
 SYSTEM_PYTHON := /usr/bin/python3
+E2E := PYTHONPATH=e2e $(SYSTEM_PYTHON) -m rlt_e2e
 MAKEFLAGS += --no-print-directory
 GPU_PYTHON ?= python3
 GPU_CHECK_PATH := bench:trainer:api:pod:trainer/tests:trainer/oracles
@@ -13,28 +14,28 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 demo: machine environment ## set everything up and run examples/01-arithmetic-grpo.yaml to its end
-	@$(PYTHON) e2e/demo.py
+	@$(PYTHON) -m rlt_e2e.demo
 
 check: ## style, types, generated files and unit tests in about five minutes, without root
-	@$(SYSTEM_PYTHON) e2e/check.py --only lint,verify,unit
+	@$(E2E).check --only lint,verify,unit
 
 test: ## run what every change must pass, or the parts ONLY=lint,unit, or the files FILES=...
-	@$(SYSTEM_PYTHON) e2e/check.py --only "$(ONLY)" --files "$(FILES)"
+	@$(E2E).check --only "$(ONLY)" --files "$(FILES)"
 
 test-long: ## run the rest, or the parts ONLY=chaos,hosts, or the files FILES=...; a new start skips what passed
-	@$(SYSTEM_PYTHON) e2e/check.py --suite test-long --only "$(ONLY)" --files "$(FILES)"
+	@$(E2E).check --suite test-long --only "$(ONLY)" --files "$(FILES)"
 
 machine: ## check that the embedded cluster can run on this machine
-	@[ -n "$$KUBECONFIG" ] || PYTHONPATH=e2e $(SYSTEM_PYTHON) -m cluster check
+	@[ -n "$$KUBECONFIG" ] || $(E2E).cluster check
 
 environment: ## make .venv with everything pinned in requirements/
-	@$(SYSTEM_PYTHON) e2e/environment.py
+	@$(E2E).environment
 
 explore: environment ## explore the reconciliation of a job further than the unit tests do
 	@RLT_EXPLORE=deep $(PYTHON) -m pytest -q -rP -n 2 operator/tests/exploration
 
 fuzz-api: machine environment ## 2,000 random jobs before the real API server and the offline validator: they must agree
-	@$(PYTHON) e2e/fuzz_api.py --count 2000
+	@$(PYTHON) -m rlt_e2e.fuzz_api --count 2000
 
 bench-operator: machine environment ## measure the operator under load, and write the table of docs/performance.md
 	@PYTHONPATH=bench $(PYTHON) -m operator_bench $(ARGUMENTS)
@@ -57,10 +58,10 @@ test-models: environment ## run the tested model families, all or FAMILIES=... a
 		--families "$(FAMILIES)" --columns "$(COLUMNS)"
 
 chaos: machine environment ## inject faults into the cluster of a learning job, all or FAULTS=..., and measure its recovery
-	@$(PYTHON) -m chaos --faults "$(FAULTS)"
+	@$(PYTHON) -m rlt_e2e.chaos --faults "$(FAULTS)"
 
 lint: ## check style, types, import contracts, spelling, terms and documentation
-	@$(SYSTEM_PYTHON) e2e/check.py --only lint
+	@$(E2E).check --only lint
 
 generate: environment ## write the CRDs, the schemas and the reference pages
 	@$(PYTHON) tools/generate.py
@@ -73,13 +74,13 @@ requirements: environment ## pin the dependencies of the distributions
 	@$(PYTHON) tools/compile_requirements.py
 
 cluster-up: environment ## the embedded Kubernetes of two nodes, without the operator
-	@$(PYTHON) -m cluster up
+	@$(PYTHON) -m rlt_e2e.cluster up
 
 clean-cluster: ## remove the embedded clusters; builds and images stay in the cache
-	@PYTHONPATH=e2e $(SYSTEM_PYTHON) -m cluster down --below $${XDG_STATE_HOME:-$$HOME/.local/state}/rlt
+	@$(E2E).cluster down --below $${XDG_STATE_HOME:-$$HOME/.local/state}/rlt
 
 image-operator: environment ## build the operator's image into an archive below out/
-	@$(PYTHON) e2e/build_image.py operator
+	@$(PYTHON) -m rlt_e2e.build_image operator
 
 image-trainer-cpu: environment ## build the trainer's image for CPUs into an archive below out/; needs 20 GB of disk
-	@$(PYTHON) e2e/build_image.py trainer-cpu
+	@$(PYTHON) -m rlt_e2e.build_image trainer-cpu

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from gate import Gate
 
-from check import FOLDERS
-from environment import ROOT
+from rlt_e2e.check import FOLDERS
+from rlt_e2e.environment import ROOT
 
 # pytest replaces sys.modules["operator"] by the folder operator/ unless that module has a path, and then later imports
 # of Python's own module fail (_pytest/pathlib.py, _import_module_using_spec).
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(ROOT).parts[0]
         for marker, folders in FOLDERS.items():
             if item.get_closest_marker(marker) and folder not in folders:
-                raise pytest.UsageError(f"{item.nodeid} is marked {marker}: add {folder} to FOLDERS in e2e/check.py")
+                raise pytest.UsageError(f"{item.nodeid} is marked {marker}: add {folder} to FOLDERS of rlt_e2e.check")
 
 
 @pytest.fixture

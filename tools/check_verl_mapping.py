@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cluster.stages import exit_with_message
 from rlt_api.frameworks.mapping import Setting, find, load_mapping
+from rlt_e2e.cluster.stages import exit_with_message
 from separate_environment import install
 
 

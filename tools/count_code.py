@@ -17,9 +17,7 @@ from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = (
-    "pod/rlt_pod api/rlt_api core/rlt_core operator/rlt_operator client/rlt ui/rlt_ui cli/rlt_cli trainer/rlt_trainer"
-)
+PACKAGES = sorted(file.parent for file in ROOT.glob("[!.]*/*/__init__.py"))
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 
@@ -32,10 +30,10 @@ def main() -> None:
     texts = {path: (ROOT / path).read_text() for path in list_files()}
     lengths = {path: text.count("\n") for path, text in texts.items()}
     print(f"Python without tests: {sum(lengths.values()):,} lines in {len(texts)} files")
-    for package in PACKAGES.split():
-        rooms = [path for path in (ROOT / package).iterdir() if list(path.glob("*.py"))]
-        modules = [path for path in (ROOT / package).glob("*.py") if not path.stem.startswith("__")]
-        print(f"{package}: {len(rooms)} rooms, {len(modules)} loose modules")
+    for package in PACKAGES:
+        rooms = [path for path in package.iterdir() if list(path.glob("*.py"))]
+        modules = [path for path in package.glob("*.py") if not path.stem.startswith("__")]
+        print(f"{package.relative_to(ROOT)}: {len(rooms)} rooms, {len(modules)} loose modules")
     print_longest("files", MAX_FILE_LINES, lengths)
     functions = {
         f"{path}::{function.name}": (function.end_lineno or function.lineno) - function.lineno + 1

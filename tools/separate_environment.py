@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cluster.stages import cache_folder, stage
-from environment import ROOT, VENV, fingerprint
+from rlt_e2e.cluster.stages import cache_folder, stage
+from rlt_e2e.environment import ROOT, VENV, fingerprint
 
 
 def install(name: str, *options: str, on_top: bool = False) -> Path:

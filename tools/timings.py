@@ -1,7 +1,7 @@
 """Write the tables of docs/testing.md from the timings of the suites' last runs: `python tools/timings.py`.
 
-`make test` and `make test-long` leave a line for each test in out/timings/PART.jsonl (see e2e/timings.py), and what
-each part took in out/timings/parts.json.
+`make test` and `make test-long` leave a line for each test in out/timings/PART.jsonl (see e2e/rlt_e2e/timings.py), and
+what each part took in out/timings/parts.json.
 """
 
 from __future__ import annotations

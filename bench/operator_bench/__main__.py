@@ -13,9 +13,6 @@ from pathlib import Path
 
 from bench_report import ROOT, Row, write_json
 
-from cluster import Cluster
-from cluster.fake_nodes import build as build_kwok
-from cluster.programs import obtain_built
 from operator_bench import isolation, peers, rows
 from operator_bench.environment import run_control_plane, run_pods, running
 from operator_bench.fleet import measure_fleet
@@ -38,6 +35,9 @@ from operator_bench.report import render_table, write_page
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.fake_nodes import build as build_kwok
+from rlt_e2e.cluster.programs import obtain_built
 
 RAY_JOBS = "/apis/ray.io/v1/namespaces/{}/rayjobs"
 TRAIN_JOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import Cluster, control_plane
-from cluster.fake_nodes import FakeNode, fake_nodes
-from cluster.layout import Layout
-from cluster.programs import obtain_built
 from operator_bench.processes import CONTROL_PORT, Process, make_simulator, wait_for_ok
+from rlt_e2e.cluster import Cluster, control_plane
+from rlt_e2e.cluster.fake_nodes import FakeNode, fake_nodes
+from rlt_e2e.cluster.layout import Layout
+from rlt_e2e.cluster.programs import obtain_built
 
 CRDS = Path(__file__).parents[2] / "crds"
 NODES = 10

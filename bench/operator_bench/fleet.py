@@ -6,13 +6,13 @@ import asyncio
 import re
 from dataclasses import dataclass
 
-from cluster import Cluster, processes
 from operator_bench.environment import running
 from operator_bench.objects import SPEC, create_all, create_namespace, make_job
 from operator_bench.observer import connecting, observing
 from operator_bench.processes import make_operator
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
+from rlt_e2e.cluster import Cluster, processes
 
 NODE_BYTES = 20_000
 """Size of a node as JSON. Most of it is the list of its images."""

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cluster import Cluster, certificates
-from cluster.go_programs import GO_FOLDER, Family, obtain
 from operator_bench.environment import running
 from operator_bench.processes import Process, wait_for_ok
+from rlt_e2e.cluster import Cluster, certificates
+from rlt_e2e.cluster.go_programs import GO_FOLDER, Family, obtain
 
 TRAINER = "github.com/kubeflow/trainer/v2"
 JOBSET = "sigs.k8s.io/jobset"

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster import Cluster
-from cluster.layout import Layout
-from cluster.processes import CLUSTER_VARIABLE
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.layout import Layout
+from rlt_e2e.cluster.processes import CLUSTER_VARIABLE
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 READY_S = 120.0

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster import Cluster
-from cluster.programs import obtain_built
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.programs import obtain_built
 
 CHART = Path(__file__).parents[1] / "rlt-operator"
 FIRST_PORT = 16540 + 20 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

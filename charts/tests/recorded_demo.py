@@ -13,10 +13,10 @@ from typing import Any
 import observed
 from prometheus_client.core import Metric
 
-from panels import Period
-from prometheus import promtool
 from rlt_api.spec.training_config import ProgressReport
 from rlt_api.status.job_status import Phase, Progress, ProgressMetrics, RLTrainingJobStatus
+from rlt_e2e.panels import Period
+from rlt_e2e.prometheus import promtool
 from rlt_operator import metrics
 from rlt_trainer.telemetry.exposition import Snapshot, build_families
 

@@ -13,7 +13,7 @@ import yaml
 from monitoring.alerts import ALERTS
 from monitoring.declarations import list_served_names
 from monitoring.promql import list_metrics
-from prometheus import promtool
+from rlt_e2e.prometheus import promtool
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "charts/rlt-operator/alerts/rules.yaml"

@@ -15,9 +15,9 @@ import observed as o
 import pytest
 from lupa.lua51 import LuaRuntime  # type: ignore[import-untyped]
 
-from cluster import Cluster
-from cluster.programs import obtain_built
 from rlt_api.status.job_status import Phase
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.programs import obtain_built
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import plan
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cluster import Cluster
+from rlt_e2e.cluster import Cluster
 from rlt_operator.__main__ import build_parser
 
 pytestmark = pytest.mark.apiserver

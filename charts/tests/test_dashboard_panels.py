@@ -14,8 +14,8 @@ from recorded_demo import write_blocks
 from monitoring.dashboards import DASHBOARDS, build_dashboard_files
 from monitoring.grafana import Dashboard
 from monitoring.run_dashboard import RUN
-from panels import Period, draw_dashboard
-from prometheus import Prometheus, prometheus
+from rlt_e2e.panels import Period, draw_dashboard
+from rlt_e2e.prometheus import Prometheus, prometheus
 
 pytestmark = pytest.mark.apiserver
 

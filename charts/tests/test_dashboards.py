@@ -18,7 +18,7 @@ from monitoring.dashboards import DASHBOARDS, build_dashboard_files
 from monitoring.declarations import EXTERNAL, list_served_names
 from monitoring.grafana import Dashboard
 from monitoring.promql import list_metrics
-from prometheus import promtool
+from rlt_e2e.prometheus import promtool
 
 VARIABLES = {
     "$namespace": ".*",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from apiserver.waiting import eventually
 
-from cluster import Cluster
+from rlt_e2e.cluster import Cluster
 
 pytestmark = pytest.mark.apiserver
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cluster import Cluster
 from rlt_core.children.network_policy import OPERATOR_LABELS
+from rlt_e2e.cluster import Cluster
 from rlt_ui.__main__ import build_parser
 
 pytestmark = pytest.mark.apiserver

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from apiserver.waiting import eventually
 
-from cluster import Cluster
+from rlt_e2e.cluster import Cluster
 
 pytestmark = pytest.mark.apiserver
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cluster import Cluster
+from rlt_e2e.cluster import Cluster
 from rlt_operator.__main__ import build_parser
 from rlt_operator.webhook.certificates import CertificateLocation, build_secret, build_trust_patch
 from rlt_operator.webhook.key_pair import KeyPair

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import Cluster
-from cluster.layout import Layout
-from installation import CLAIM, create_namespace, install_operator
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.layout import Layout
+from rlt_e2e.installation import CLAIM, create_namespace, install_operator
 
 LONG_FILES = tuple(f"test_{name}.py" for name in ("cli", "failures", "chaos", "interruptions", "pits", "queue"))
 """These files start first, so that no worker runs a long file at the end."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from api_objects import create_object, read_object
-from cluster import Cluster
+from rlt_e2e.api_objects import create_object, read_object
+from rlt_e2e.cluster import Cluster
 
 
 def connect(folder: Path, port: int) -> Cluster:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cluster import Cluster, images
-from jobs import (
+from rlt_e2e.cluster import Cluster, images
+from rlt_e2e.jobs import (
     EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
     apply_job,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.faults import Injected, kill_head_pod, kill_rank, kill_worker_pod
-from chaos.jobs import STEPS, build_job
-from chaos.measure import describe, read_result
-from chaos.pods import Target
-from cluster import Cluster
-from installation import CLAIM
-from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, await_job, get_step, is_true
+from rlt_e2e.chaos.faults import Injected, kill_head_pod, kill_rank, kill_worker_pod
+from rlt_e2e.chaos.jobs import STEPS, build_job
+from rlt_e2e.chaos.measure import describe, read_result
+from rlt_e2e.chaos.pods import Target
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.installation import CLAIM
+from rlt_e2e.jobs import START_TIMEOUT_S, Job, apply_job, await_condition, await_job, get_step, is_true
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.__main__ import select
-from chaos.faults import FAULTS
-from chaos.measure import Outcome
-from chaos.table import MARK, render, write_page
+from rlt_e2e.chaos.__main__ import select
+from rlt_e2e.chaos.faults import FAULTS
+from rlt_e2e.chaos.measure import Outcome
+from rlt_e2e.chaos.table import MARK, render, write_page
 
 RANK = Outcome(
     fault="rank",

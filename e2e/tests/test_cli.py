@@ -23,12 +23,12 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
-from chaos.faults import kill_kuberay, kill_operator
-from chaos.pods import Target
-from cluster import Cluster
-from environment import ROOT, VENV
-from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE
-from jobs import (
+from rlt_e2e.chaos.faults import kill_kuberay, kill_operator
+from rlt_e2e.chaos.pods import Target
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.environment import ROOT, VENV
+from rlt_e2e.installation import CLAIM, RELEASE, SYSTEM_NAMESPACE
+from rlt_e2e.jobs import (
     EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
     Job,

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster import Cluster, cgroups, images, lifecycle, machine, network, processes
-from cluster.layout import Layout
-from cluster.node import find_holder
+from rlt_e2e.cluster import Cluster, cgroups, images, lifecycle, machine, network, processes
+from rlt_e2e.cluster.layout import Layout
+from rlt_e2e.cluster.node import find_holder
 
 SECOND = {"first_port": 19440, "subnet": 101}
 CONTROL_PLANE = {"first_port": 18440}
@@ -168,7 +168,7 @@ def test_interrupted_start_is_removed_completely(cluster: Cluster, tmp_path: Pat
     layout = Layout(tmp_path / "cluster", 1, **SECOND)
     before = read_sysctls()
     state = ["--state", str(layout.state)]
-    command = [sys.executable, "-m", "cluster", "up", *state, "--nodes=1", "--first-port=19440", "--subnet=101"]
+    command = [sys.executable, "-m", "rlt_e2e.cluster", "up", *state, "--nodes=1", "--first-port=19440", "--subnet=101"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     try:
         with subprocess.Popen(
@@ -180,7 +180,7 @@ def test_interrupted_start_is_removed_completely(cluster: Cluster, tmp_path: Pat
             starting.communicate()
         assert starting.returncode == 130
     finally:
-        subprocess.run([sys.executable, "-m", "cluster", "down", *state], env=environment, check=True)
+        subprocess.run([sys.executable, "-m", "rlt_e2e.cluster", "down", *state], env=environment, check=True)
     await_removal(layout)
     assert read_sysctls() == before
 

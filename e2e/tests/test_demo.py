@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from curve import render_curve, rolling_mean, write_png
-from demo import summarize
-from environment import REQUIREMENTS, ROOT, UNUSED, find_pin, fingerprint
+from rlt_e2e.curve import render_curve, rolling_mean, write_png
+from rlt_e2e.demo import summarize
+from rlt_e2e.environment import REQUIREMENTS, ROOT, UNUSED, find_pin, fingerprint
 
 
 def test_rolling_mean_starts_with_fewer_values() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from cluster import Cluster
-from jobs import START_TIMEOUT_S, Job, apply_job, await_condition, build_command_job, get_condition
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.jobs import START_TIMEOUT_S, Job, apply_job, await_condition, build_command_job, get_condition
 
 pytestmark = [
     pytest.mark.cluster,

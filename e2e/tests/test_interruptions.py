@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import Cluster, images
-from jobs import (
+from rlt_e2e.cluster import Cluster, images
+from rlt_e2e.jobs import (
     EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
     Job,

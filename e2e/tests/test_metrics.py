@@ -17,14 +17,23 @@ from typing import Any
 
 import pytest
 
-from cluster import Cluster
-from installation import CLAIM, RELEASE, SYSTEM_NAMESPACE, create_namespace
-from jobs import EVENT_TIMEOUT_S, Job, apply_job, await_condition, await_job, get_step, load_example, read_metrics
 from monitoring.dashboards import DASHBOARDS
 from monitoring.grafana import Dashboard
 from monitoring.run_dashboard import RUN
-from prometheus import Prometheus, prometheus, promtool
 from rlt_core.names import CANCEL_ANNOTATION
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.installation import CLAIM, RELEASE, SYSTEM_NAMESPACE, create_namespace
+from rlt_e2e.jobs import (
+    EVENT_TIMEOUT_S,
+    Job,
+    apply_job,
+    await_condition,
+    await_job,
+    get_step,
+    load_example,
+    read_metrics,
+)
+from rlt_e2e.prometheus import Prometheus, prometheus, promtool
 from rlt_pod.report.driver_report import METRICS_PORT
 
 pytestmark = pytest.mark.cluster

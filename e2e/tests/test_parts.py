@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from check import LONG_PARTS, PARTS, TEST_LONG, print_table, selected_phases
-from environment import ROOT
-from parts import Finished, Part, PartFailedError, Run, StoppedError, run_phases
-from passed_parts import Passed, hash_files, read_passed, record_passed
+from rlt_e2e.check import LONG_PARTS, PARTS, TEST_LONG, print_table, selected_phases
+from rlt_e2e.environment import ROOT
+from rlt_e2e.parts import Finished, Part, PartFailedError, Run, StoppedError, run_phases
+from rlt_e2e.passed_parts import Passed, hash_files, read_passed, record_passed
 
 PYTHON = sys.executable
 CLUSTER_FILE = "e2e/tests/test_chaos.py"
@@ -119,7 +119,7 @@ def test_ctrl_c_stops_all_parts_and_exits_with_130(tmp_path: Path) -> None:
 import sys
 sys.path[:0] = [{str(ROOT / "e2e")!r}]
 from pathlib import Path
-from parts import Part, run_phases
+from rlt_e2e.parts import Part, run_phases
 wait = "import os, threading; print(os.getpid(), flush=True); threading.Event().wait()"
 command = [sys.executable, "-c", wait]
 part = Part("a", "a", lambda run: run.command(command, on_line=lambda line: print(line, flush=True)))

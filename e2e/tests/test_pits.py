@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import Cluster
-from jobs import (
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.jobs import (
     EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
     Job,

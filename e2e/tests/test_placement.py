@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cluster import Cluster
-from cluster.fake_nodes import RACK, TOLERATION, build_racks, fake_nodes
-from jobs import Job, apply_job, await_condition, await_job, build_command_job, get_condition
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.fake_nodes import RACK, TOLERATION, build_racks, fake_nodes
+from rlt_e2e.jobs import Job, apply_job, await_condition, await_job, build_command_job, get_condition
 
 pytestmark = pytest.mark.cluster
 

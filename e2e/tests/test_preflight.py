@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from cluster import Cluster
-from installation import CLAIM
-from jobs import (
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.installation import CLAIM
+from rlt_e2e.jobs import (
     START_TIMEOUT_S,
     Job,
     apply_job,

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import Cluster
-from cluster.kueue import kueue, manage_namespace
-from installation import CLAIM
-from jobs import (
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.kueue import kueue, manage_namespace
+from rlt_e2e.installation import CLAIM
+from rlt_e2e.jobs import (
     EVENT_TIMEOUT_S,
     Job,
     apply_job,

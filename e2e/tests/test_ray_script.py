@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hosts import Host, start_hosts
+from rlt_e2e.hosts import Host, start_hosts
 
 pytestmark = pytest.mark.hosts
 

@@ -16,10 +16,10 @@ import yaml
 from in_process import train
 from pyarrow import fs  # type: ignore[import-untyped]
 
-from cluster.s3_server import s3_server
 from rlt import Job
 from rlt_api.spec.training_config import CONFIG_FILE, TrainingConfig
 from rlt_core.knowledge.diagnosis import diagnose_logs
+from rlt_e2e.cluster.s3_server import s3_server
 from rlt_trainer.data.gsm8k import read_gsm8k_rows
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cluster import Cluster
-from jobs import (
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.jobs import (
     START_TIMEOUT_S,
     Job,
     apply_job,

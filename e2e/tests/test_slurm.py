@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hosts import await_true
-from slurm import Slurm, find_program, start_slurm
+from rlt_e2e.hosts import await_true
+from rlt_e2e.slurm import Slurm, find_program, start_slurm
 
 pytestmark = pytest.mark.hosts
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from word_problems import WORD_PROBLEMS
 
-from cluster import Cluster, images
-from installation import CLAIM
-from jobs import START_TIMEOUT_S, apply_job, await_condition
+from rlt_e2e.cluster import Cluster, images
+from rlt_e2e.installation import CLAIM
+from rlt_e2e.jobs import START_TIMEOUT_S, apply_job, await_condition
+from rlt_e2e.verl_cpu_job import SCORING, VARIABLES, build_manifest, write_model
 from rlt_trainer.data.gsm8k import build_gsm8k_rows
 from rlt_trainer.data.preset_files import write_parquet
 from separate_environment import install
-from verl_cpu_job import SCORING, VARIABLES, build_manifest, write_model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 

@@ -23,11 +23,11 @@ from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.entrypoint import build_run_command_arguments
 from rlt_core.job import parse_job
+from rlt_e2e.verl_cpu_job import VARIABLES, build_manifest, write_model
 from rlt_operator.diagnosis.progress import parse_last_report
 from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_pod.report.step_line import parse_step_line
 from separate_environment import install
-from verl_cpu_job import VARIABLES, build_manifest, write_model
 
 TOOLS = Path(__file__).parents[2] / "tools"
 pytestmark = [pytest.mark.slow, pytest.mark.long]

@@ -16,7 +16,6 @@ from pathlib import Path
 import observed as o
 import pytest
 import yaml
-from apiserver.ports import free_port
 from apiserver.waiting import eventually
 from command_wrapper import PRINT_SIGNALS, Start, end, fetch, prints
 from gate import Gate
@@ -25,6 +24,7 @@ from verl_output import VERL_LINE
 from rlt_api.spec.training_config import PROGRAMS_FILE, ProgressReport
 from rlt_api.validation.validate import validate_job
 from rlt_core.entrypoint import build_run_command_arguments
+from rlt_e2e.ports import free_port
 from rlt_operator.diagnosis.progress import parse_last_report
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 

@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from apiserver.ports import free_port
 from apiserver.waiting import eventually
 from command_wrapper import Start, end, prints
 from gate import Gate
 
 from rlt_api.spec.training_config import PROGRAMS_FILE
 from rlt_core.knowledge.diagnosis import diagnose_logs
+from rlt_e2e.ports import free_port
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import observed as o
 import pytest
-from apiserver.ports import free_port
 from apiserver.waiting import eventually
 from command_wrapper import Start, end, fetch
 from gate import Gate
@@ -21,6 +20,7 @@ from verl_output import VERL_LINE
 
 from rlt.runs.directory import read_steps
 from rlt_core.entrypoint import build_entrypoint, build_run_command_arguments
+from rlt_e2e.ports import free_port
 from rlt_pod.command import log_file
 from rlt_pod.command.console import Progress, update
 from rlt_pod.command.history import History

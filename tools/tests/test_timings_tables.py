@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from types import ModuleType
-
-import pytest
-
-from environment import ROOT
+from timings import render
 
 
-@pytest.fixture
-def timings() -> ModuleType:
-    """tools/timings.py: e2e/timings.py has the same name."""
-    spec = importlib.util.spec_from_file_location("timings_of_tools", ROOT / "tools/timings.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_a_file_has_a_row_for_each_part_with_the_sums_of_its_tests(timings: ModuleType) -> None:
+def test_a_file_has_a_row_for_each_part_with_the_sums_of_its_tests() -> None:
     tests = [
         {"test": "a/test_one.py::test_x", "seconds": 3.0, "cpu": 1.0, "part": "slow"},
         {"test": "a/test_one.py::test_y[1::2]", "seconds": 4.0, "cpu": 6.0, "part": "slow"},
         {"test": "a/test_one.py::test_z", "seconds": 20.0, "cpu": 15.0, "part": "slow-long"},
     ]
-    text = timings.render({"lint": 90.2, "slow": 8.0, "slow-long": 21.0}, tests)
+    text = render({"lint": 90.2, "slow": 8.0, "slow-long": 21.0}, tests)
     assert [line for line in text.splitlines() if line.startswith("| ")] == [
         "| part | tests | wall-clock s | CPU s of the tests | waiting s |",
         "| lint | | 90 | | |",

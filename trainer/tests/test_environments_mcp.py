@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apiserver.ports import free_port
 from tool_conversations import (
     SAMPLING,
     SERVER,
@@ -28,6 +27,7 @@ from tool_conversations import (
 
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.rollout import MultiTurn
+from rlt_e2e.ports import free_port
 from rlt_trainer.data.encoding import tokenize
 from rlt_trainer.data.prompt import Example
 from rlt_trainer.environments.conversations import Conversations

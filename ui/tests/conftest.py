@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 from run_page import HOSTILE, STEPS, write_step
 
-from browser import obtain_chromium
+from rlt_e2e.browser import obtain_chromium
 from rlt_trainer.telemetry.run_directory import RunDirectory
 
 

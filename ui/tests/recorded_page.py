@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from browser import obtain_chromium
+from rlt_e2e.browser import obtain_chromium
 
 
 def assert_page_shows(run: Path) -> None:

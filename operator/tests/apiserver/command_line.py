@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from forked_programs import run_rlt_forked
+from rlt_e2e.forked_programs import run_rlt_forked
 
 RLT = (sys.executable, "-m", "rlt_cli.main")
 

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from apiserver.command_line import Rlt
 from apiserver.in_cluster import Kubernetes, Operator, Webhook
-from apiserver.ports import free_port, free_ports
 
-from api_objects import delete_object
-from cluster import Cluster
+from rlt_e2e.api_objects import delete_object
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.ports import free_port, free_ports
 
 NUMBERS = itertools.count(1)
 """Make the names of namespaces unique, because names of tests are truncated."""

@@ -16,15 +16,23 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from apiserver.ports import free_port
 from apiserver.ray_head import RayHead
 from apiserver.waiting import eventually
 from cryptography import x509
 
-from api_objects import build_path, create_object, delete_object, patch_object, read_object, read_objects, request
-from cluster import Cluster
-from forked_programs import start_forked
 from rlt_core.names import CANCEL_ANNOTATION, DASHBOARD_PORT
+from rlt_e2e.api_objects import (
+    build_path,
+    create_object,
+    delete_object,
+    patch_object,
+    read_object,
+    read_objects,
+    request,
+)
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.forked_programs import start_forked
+from rlt_e2e.ports import free_port
 from rlt_operator.__main__ import main
 from rlt_pod.report.driver_report import METRICS_PORT
 

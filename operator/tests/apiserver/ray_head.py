@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apiserver.ports import free_port
 from apiserver.waiting import eventually
 
 from rlt_core.names import DASHBOARD_PORT
+from rlt_e2e.ports import free_port
 
 MOUNT_CONFIG = """
 mkdir "$0/etc" "$0/rlt"

@@ -12,10 +12,10 @@ from pathlib import Path
 import observed as o
 import pytest
 from apiserver.in_cluster import Kubernetes, Operator, Webhook
-from apiserver.ports import free_port
 from apiserver.waiting import eventually
 
-from cluster.cert_manager import cert_manager
+from rlt_e2e.cluster.cert_manager import cert_manager
+from rlt_e2e.ports import free_port
 
 pytestmark = pytest.mark.apiserver
 

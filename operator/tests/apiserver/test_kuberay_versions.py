@@ -13,12 +13,12 @@ import observed as o
 import pytest
 import yaml
 from apiserver.in_cluster import Kubernetes, Operator
-from apiserver.ports import free_ports
 from apiserver.waiting import eventually
 
-from cluster import Cluster
-from cluster.kuberay_crds import VERSIONS, obtain_ray_cluster_crd
 from rlt_core.children.build import build_children
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.kuberay_crds import VERSIONS, obtain_ray_cluster_crd
+from rlt_e2e.ports import free_ports
 from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, describe_lost_fields, parse_kuberay
 
 pytestmark = pytest.mark.apiserver

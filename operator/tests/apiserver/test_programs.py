@@ -46,7 +46,7 @@ def test_deleted_programs_are_restored(kubernetes: Kubernetes, operator: Operato
 
 def test_other_content_under_the_name_is_reported(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     manifest = build_programs(namespace)
-    kubernetes.apply({**manifest, "binaryData": {"rlt_pod.pyz": "eA=="}})
+    kubernetes.create(namespace, {**manifest, "binaryData": {"rlt_pod.pyz": "eA=="}})
     kubernetes.create_job(namespace, o.SPEC)
     eventually("NameTaken", lambda: "has other programs. Delete it." in kubernetes.status(namespace).get("message", ""))
     kubernetes.delete(namespace, "configmap", name_programs())

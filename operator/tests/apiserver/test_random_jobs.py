@@ -11,7 +11,7 @@ import pytest
 from apiserver.in_cluster import Kubernetes, Webhook
 from random_jobs import manifests
 
-from fuzz_api import ApiServer, compare
+from rlt_e2e.fuzz_api import ApiServer, compare
 
 pytestmark = pytest.mark.apiserver
 

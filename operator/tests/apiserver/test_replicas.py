@@ -18,9 +18,9 @@ import pytest
 from apiserver.conftest import webhook_configuration
 from apiserver.holding_proxy import HoldingProxy
 from apiserver.in_cluster import PODS, Kubernetes, Operator, Webhook
-from apiserver.ports import free_port
 from apiserver.waiting import DEADLINE_S, eventually
 
+from rlt_e2e.ports import free_port
 from rlt_operator.leader_election import RETRY_PERIOD_S
 
 pytestmark = pytest.mark.apiserver

@@ -22,8 +22,9 @@ import observed as o
 import pytest
 import yaml
 from apiserver.in_cluster import Kubernetes
-from apiserver.ports import free_port
 from apiserver.waiting import eventually
+
+from rlt_e2e.ports import free_port
 
 pytestmark = pytest.mark.apiserver
 

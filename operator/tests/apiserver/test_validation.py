@@ -14,9 +14,9 @@ from apiserver.in_cluster import Kubernetes, Webhook
 from cases import CASES, Case
 from job_specs import BUILTIN
 
-from fuzz_api import ApiResponse, ApiServer
 from rlt_api.schema.crd import GROUP, KIND, VERSION
 from rlt_api.validation.validate import validate_manifest
+from rlt_e2e.fuzz_api import ApiResponse, ApiServer
 
 pytestmark = pytest.mark.apiserver
 

@@ -1,0 +1,1 @@
+"""The embedded Kubernetes cluster, the test suites, the demo and the faults of `make chaos`."""

@@ -1,0 +1,207 @@
+"""The faults: each changes the cluster of a running job. The targets are the first in the order of names."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Event
+
+from rlt_e2e.chaos import partition, volume
+from rlt_e2e.chaos.pods import Pod, Target, kill_process, list_pods
+from rlt_e2e.cluster import Cluster, control_plane, processes
+from rlt_e2e.cluster.programs import obtain_programs
+from rlt_e2e.installation import RELEASE, SYSTEM_NAMESPACE
+
+API_SERVER_STOPPED_S = 60.0
+OPERATOR_KILLS = 20
+OPERATOR_KILLED_FOR_S = 90.0
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+def nothing() -> None:
+    """Heal a fault that has passed."""
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A fault that has happened."""
+
+    victim: str
+    named_by: tuple[str, ...] = ()
+    """Texts of the status that name the fault. Empty: the job is not affected, and there is nothing to name."""
+    respond: Callable[[], None] = nothing
+    """What a user does when the status has named the fault, or what ends the fault then."""
+    clean: Callable[[], None] = nothing
+    """Restore the cluster after the job."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of fault."""
+
+    name: str
+    title: str
+    """The text of its row in the table."""
+    inject: Callable[[Target], Injected]
+    separate: bool = False
+    """Whether the job has its rollout engine in its own pod."""
+    volume_mb: int | None = None
+    """Size of a volume that is its own file system."""
+    from_start: bool = False
+    """Whether it starts with the job, and not after some steps."""
+
+
+def kill_rank(target: Target) -> Injected:
+    """SIGKILL to the process of a train worker."""
+    pod = target.workers()[0]
+    kill_process(target.layout, pod, "ray::TrainWorker")
+    return Injected(f"train worker in pod {pod.name}", ("ProgramFailed", pod.name))
+
+
+def kill_engine(target: Target) -> Injected:
+    """SIGKILL to the process of a rollout worker. The driver starts it again, and the attempt continues."""
+    pod = next(pod for pod in target.workers() if "-rollout-" in pod.name)
+    kill_process(target.layout, pod, "ray::RolloutWorker")
+    return Injected(f"rollout worker in pod {pod.name}")
+
+
+def kill_worker_pod(target: Target) -> Injected:
+    """Delete a worker pod without a grace period."""
+    pod = target.workers()[0]
+    _delete_at_once(target, pod)
+    return Injected(f"pod {pod.name}", ("Disrupted", pod.name))
+
+
+def kill_head_pod(target: Target) -> Injected:
+    """Delete the head pod without a grace period."""
+    pod = target.head()
+    _delete_at_once(target, pod)
+    return Injected(f"pod {pod.name}", ("Disrupted", pod.name))
+
+
+def kill_task(target: Target) -> Injected:
+    """SIGKILL to the first process of a worker's container, by containerd."""
+    pod = target.workers()[0]
+    ctr = obtain_programs().runtime["ctr"]
+    kill = (str(ctr), "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", pod.container)
+    partition.run_on_node(target.layout, pod.node, *kill)
+    return Injected(f"container of pod {pod.name}", (pod.name, "exit code 137"))
+
+
+def kill_kuberay(target: Target) -> Injected:
+    """SIGKILL to KubeRay's operator."""
+    (pod,) = list_pods(target.cluster, "kuberay-system", "app.kubernetes.io/name=kuberay")
+    kill_process(target.layout, pod, "manager")
+    return Injected(f"pod {pod.name}")
+
+
+def kill_operator(target: Target, *, kills: int = OPERATOR_KILLS, within_s: float = OPERATOR_KILLED_FOR_S) -> Injected:
+    """SIGKILL to the replicas of the operator in turn, at random moments of this time."""
+    seed = random.randrange(10_000)
+    generator = random.Random(seed)
+    moments = sorted(generator.uniform(0, within_s) for _ in range(kills))
+    began, last = time.monotonic(), ""
+    for moment in moments:
+        Event().wait(max(0.0, began + moment - time.monotonic()))
+        while not (others := [pod for pod in _list_operators(target) if pod.name != last]):
+            Event().wait(0.5)
+        with suppress(ValueError):  # its process has not started yet
+            kill_process(target.layout, others[0], "rlt-operator")
+        _delete_at_once(target, others[0])  # a new pod starts without the back-off of a container
+        last = others[0].name
+    return Injected(f"{kills} times in {time.monotonic() - began:.0f} s, seed {seed}")
+
+
+def stop_api_server(target: Target) -> Injected:
+    """SIGKILL to the API server, which starts again after a minute."""
+    layout = target.layout
+    running = processes.list_running(layout.state)
+    processes.kill(process.pid for process in running if process.name == "kube-apiserver")
+    Event().wait(API_SERVER_STOPPED_S)
+    control_plane.start(layout, "kube-apiserver", search_path=obtain_programs().search_path)
+    return Injected(f"kube-apiserver, for {API_SERVER_STOPPED_S:.0f} s")
+
+
+def drain_node(target: Target) -> Injected:
+    """`kubectl drain` of a worker's node, with --disable-eviction because of the job's PodDisruptionBudget."""
+    pod = target.workers()[0]
+    cluster = target.cluster
+    options = ("--disable-eviction", "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s")
+    cluster.kubectl("drain", pod.node, *options)
+    return Injected(
+        f"{pod.node} with pod {pod.name}",
+        ("Disrupted", pod.name, pod.node),
+        clean=lambda: _kubectl(cluster, "uncordon", pod.node),
+    )
+
+
+def lose_node(target: Target) -> Injected:
+    """Set the link of a worker's node down. When Kubernetes reports it, the user taints it as out of service."""
+    cluster, head = target.cluster, target.head()
+    pod = next((pod for pod in target.workers() if pod.node != head.node), target.workers()[0])
+    cluster.lose_node(pod.node)
+
+    def taint() -> None:
+        cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{pod.node}", "--timeout=300s")
+        cluster.kubectl("taint", "--overwrite", "node", pod.node, f"{OUT_OF_SERVICE}=nodeshutdown:NoExecute")
+
+    def restore() -> None:
+        cluster.restore_node(pod.node)
+        cluster.kubectl("taint", "node", pod.node, f"{OUT_OF_SERVICE}-")
+        cluster.kubectl("wait", "--for=condition=Ready", f"node/{pod.node}", "--timeout=300s")
+
+    return Injected(f"{pod.node} with pod {pod.name}", (pod.name, pod.node), respond=taint, clean=restore)
+
+
+def fill_volume(target: Target) -> Injected:
+    """Write to the volume of the checkpoints until it is full."""
+    folder = volume.locate(target.layout, target.volume)
+    volume.fill(folder)
+    return Injected(
+        f"volume at {target.volume.name}",
+        ("No space left on device", "checkpoint of step"),
+        respond=lambda: volume.free(folder),
+    )
+
+
+def partition_workers(target: Target) -> Injected:
+    """Drop all packets between the two workers. Both still reach the head."""
+    one, other = target.workers()
+    partition.disconnect(target.layout, one, other)
+    return Injected(
+        f"pods {one.name} and {other.name}",
+        (one.name, other.name),
+        respond=lambda: partition.reconnect(target.layout, one),
+    )
+
+
+FAULTS = (
+    Fault("rank", "the process of a rank is killed", kill_rank),
+    Fault("engine", "the process of a rollout engine is killed", kill_engine, separate=True),
+    Fault("worker-pod", "a worker pod is deleted without a grace period", kill_worker_pod),
+    Fault("head-pod", "the head pod is deleted without a grace period", kill_head_pod),
+    Fault("task", "containerd's task of a worker is killed", kill_task),
+    Fault("operator", f"the operator is killed {OPERATOR_KILLS} times", kill_operator, from_start=True),
+    Fault("kuberay", "KubeRay is killed", kill_kuberay),
+    Fault("drain", "a node is drained", drain_node),
+    Fault("lose-node", "a node is lost", lose_node),
+    Fault("full-volume", "the volume of the checkpoints is full", fill_volume, volume_mb=256),
+    Fault("api-server", f"the API server is stopped for {API_SERVER_STOPPED_S:.0f} s", stop_api_server),
+    Fault("partition", "two workers cannot reach each other", partition_workers),
+)
+
+
+def _list_operators(target: Target) -> list[Pod]:
+    return list_pods(target.cluster, SYSTEM_NAMESPACE, f"app.kubernetes.io/name={RELEASE}")
+
+
+def _kubectl(cluster: Cluster, *arguments: str) -> None:
+    cluster.kubectl(*arguments)
+
+
+def _delete_at_once(target: Target, pod: Pod) -> None:
+    options = ("--grace-period=0", "--force", "--wait=false")
+    target.cluster.kubectl("-n", pod.namespace, "delete", "pod", pod.name, *options)
