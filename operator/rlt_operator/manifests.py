@@ -91,7 +91,7 @@ def parse_config(manifest: Manifest) -> Config:
     """The ConfigMap of a job."""
     digests = digest_data(manifest.get("data") or {})
     written = manifest["metadata"].get("annotations", {}).get(names.HASH_ANNOTATION)
-    return Config(digests, is_unchanged=written in (None, compute_hash(digests)))
+    return Config(digests, is_unchanged=written == compute_hash(digests))
 
 
 def _controller(manifest: Manifest) -> dict[str, str]:

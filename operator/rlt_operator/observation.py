@@ -218,8 +218,7 @@ class Config:
     digests: Mapping[str, str]
     """Key -> digest of the data."""
     is_unchanged: bool = True
-    """Whether the data is that of an operator, possibly of another version: its hash is the annotated one. Without an
-    annotation it is of a version that did not annotate it."""
+    """Whether the data is that of an operator, possibly of another version: its hash is the annotated one."""
 
 
 @dataclass(frozen=True)

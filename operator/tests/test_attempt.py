@@ -57,12 +57,6 @@ def moved_head(observed: Observed) -> Observed:
     return replace(observed, pods=pods)
 
 
-def legacy(observed: Observed) -> Observed:
-    """The status as an operator without status.currentAttempt and status.activeSince writes it."""
-    status = observed.job.status.model_copy(update={"current_attempt": None, "active_since": None})
-    return replace(observed, job=replace(observed.job, status=status))
-
-
 def test_a_suspension_whose_status_write_fails_stops_nothing() -> None:
     """The user resumes after a 409 or 5xx: the program still runs."""
     assert plan(o.suspend(o.STARTED), o.NOW).stop is None
@@ -181,34 +175,6 @@ def test_a_head_that_does_not_run_is_unreachable_until_another_one_exists() -> N
     assert silent.status
     assert (silent.status.phase, silent.status.active_since) == (Phase.RUNNING, "2026-01-02T03:04:05Z")
     assert "the head pod does not run" in (silent.status.message or "")
-
-
-@pytest.mark.parametrize("ray", [o.running(), SILENT, None])
-def test_a_running_job_of_an_earlier_operator_continues(ray: Ray | None) -> None:
-    """Its status has no currentAttempt: it is derived once from jobId and the condition Running."""
-    adopted = plan(legacy(replace(o.STARTED, ray=ray)), at(50))
-    assert (adopted.submit, adopted.stop, adopted.delete_cluster) == (None, None, None)
-    assert adopted.status
-    assert adopted.status.phase == Phase.RUNNING
-    assert adopted.status.active_since == "2026-01-02T03:04:05Z"
-    attempt = adopted.status.current_attempt
-    assert attempt
-    assert (attempt.head_pod_uid, attempt.accepted_time) == (o.HEAD_UID, "2026-01-02T03:04:55Z")
-    assert adopted.events == () or ray in (SILENT, None)
-    lost = replace(o.after(legacy(replace(o.STARTED, ray=ray))), ray=Ray())
-    assert reason_of(plan(lost, o.NOW), C.FAILED) == Reason.HEAD_LOST
-
-
-def test_the_active_deadline_of_an_earlier_operator_counts_on() -> None:
-    job = legacy(o.changed(o.STARTED, active_deadline_seconds=100))
-    assert attempt_of(o.after(job, now=at(99))).stop is None
-    assert attempt_of(o.after(job, now=at(100))).stop
-
-
-def test_a_suspension_that_an_earlier_operator_has_started_completes() -> None:
-    stopping = legacy(o.after(o.suspend(o.STARTED)))
-    stopped = o.after(replace(o.suspend(stopping, False), ray=o.ended("STOPPED")))
-    assert not is_true(stopped.job.status, C.FAILED)
 
 
 def test_a_pod_belongs_to_the_raycluster_that_controls_it() -> None:

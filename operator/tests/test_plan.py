@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import observed as o
 import pytest
@@ -55,15 +56,17 @@ def test_a_deleted_config_is_restored_before_the_start() -> None:
     assert plan(kept, o.NOW).apply == ()
 
 
-def test_a_changed_config_is_restored_before_the_start() -> None:
+@pytest.mark.parametrize("changes", [{}, {"metadata": {}}])
+def test_a_changed_config_is_restored_before_the_start(changes: dict[str, Any]) -> None:
+    """With the annotated hash of its former data, or without one."""
     (manifest,) = plan(o.PROVISIONING, o.NOW).apply
-    changed = parse_config({**manifest, "data": {"training.json": "{}"}})
+    changed = parse_config({**manifest, "data": {"training.json": "{}"}, **changes})
     assert plan(replace(o.PROVISIONING, config=changed), o.NOW).apply == (manifest,)
 
 
-@pytest.mark.parametrize("annotations", [{HASH_ANNOTATION: compute_hash(digest_data({"old.py": "1"}))}, {}])
-def test_a_config_of_another_version_of_the_operator_stays(annotations: dict[str, str]) -> None:
-    """A queued or starting cluster mounts its files. Versions before the annotation are the second case."""
+def test_a_config_of_another_version_of_the_operator_stays() -> None:
+    """A queued or starting cluster mounts its files."""
+    annotations = {HASH_ANNOTATION: compute_hash(digest_data({"old.py": "1"}))}
     other = parse_config({"metadata": {"annotations": annotations}, "data": {"old.py": "1"}})
     assert plan(replace(o.PROVISIONING, config=other), o.NOW).apply == ()
 

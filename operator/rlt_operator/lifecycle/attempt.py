@@ -9,32 +9,29 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.status.conditions import ConditionType, Reason
-from rlt_api.status.job_status import CurrentAttempt, StopRequest
-from rlt_operator.conditions import find_condition, format_time
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import CurrentAttempt
+from rlt_operator.conditions import format_time
 from rlt_operator.lifecycle.progress_deadline import record_progress
 from rlt_operator.lifecycle.verdict import Verdict
 from rlt_operator.observation import Observed, RayCluster
 
 
-def track_attempt(observed: Observed, now: datetime) -> Observed:
+def track_attempt(observed: Observed) -> Observed:
     """The observation with a status whose current attempt is that of the observed RayCluster."""
     status = observed.job.status
     cluster = observed.owned_cluster
     attempt = observed.attempt
-    changes: dict[str, object] = {}
     if cluster is None:
         recorded = status.current_attempt
         terminating = recorded and any(pod.cluster_uid == recorded.ray_cluster_uid for pod in observed.job_pods)
         attempt = recorded if terminating else None
-    elif attempt is None and status.current_attempt is None and status.ray_cluster:
-        attempt, changes = _adopt(observed, cluster, now)
     elif attempt is None:
         attempt = CurrentAttempt(ray_cluster_uid=cluster.uid)
     if cluster and attempt and _is_readmitted(attempt, cluster):
         stop = attempt.stop if attempt.stop and attempt.stop.reason != Reason.NO_PROGRESS else None
         attempt = CurrentAttempt(ray_cluster_uid=cluster.uid, stop=stop)
-    tracked = status.model_copy(update={**changes, "current_attempt": attempt})
+    tracked = status.model_copy(update={"current_attempt": attempt})
     return replace(observed, job=replace(observed.job, status=tracked))
 
 
@@ -52,7 +49,7 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
         "stop": verdict.stop_request or attempt.stop,
     }
     accepted = attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step
-    if cluster and not (accepted and attempt.head_pod_uid):  # an adopted attempt may lack the head
+    if cluster and not accepted:
         head = observed.head
         changes["head_pod_uid"] = head.uid if head else None
         changes["cluster_resumed_time"] = _get_resumed_time(cluster)
@@ -77,26 +74,3 @@ def _is_readmitted(attempt: CurrentAttempt, cluster: RayCluster) -> bool:
 
 def _get_resumed_time(cluster: RayCluster) -> str | None:
     return format_time(cluster.resumed) if cluster.resumed else None
-
-
-def _adopt(observed: Observed, cluster: RayCluster, now: datetime) -> tuple[CurrentAttempt, dict[str, object]]:
-    """The attempt and the changes of the status of a job that an operator without status.currentAttempt has started."""
-    status = observed.job.status
-    head = observed.head
-    time = format_time(now)
-    recorded = status.ray_cluster
-    assert recorded
-    checked = recorded.preflight_job_id == observed.preflight_id
-    submitted = recorded.job_id == observed.submission_id
-    suspended, running = (find_condition(status, type) for type in (ConditionType.SUSPENDED, ConditionType.RUNNING))
-    suspending = suspended is not None and suspended.reason in (Reason.STOPPING, Reason.RELEASING)
-    attempt = CurrentAttempt(
-        ray_cluster_uid=cluster.uid,
-        cluster_resumed_time=_get_resumed_time(cluster),
-        head_pod_uid=head.uid if head else None,
-        preflight_accepted_time=time if checked else None,
-        accepted_time=time if submitted else None,
-        stop=StopRequest(reason=Reason.SUSPEND_REQUESTED, time=time) if suspending else None,
-    )
-    active = running is not None and running.status != "False" and status.active_since is None
-    return attempt, {"active_since": running.last_transition_time} if running and active else {}

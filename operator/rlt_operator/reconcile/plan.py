@@ -130,7 +130,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     job = observed.job
     if job.deleting or job.managed_by != OPERATOR:
         return Plan()
-    observed = track_attempt(observed, now)
+    observed = track_attempt(observed)
     verdict = decide(observed, now)
     for update in REPORT_UPDATES:
         verdict = update(observed, verdict, now)
