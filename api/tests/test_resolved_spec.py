@@ -50,17 +50,6 @@ def test_every_field_is_written() -> None:
     assert resolved["algorithm"]["clipRatio"] == 0.2
 
 
-def test_a_spec_of_an_earlier_version_keeps_its_behavior() -> None:
-    """Without a deadline for the progress, which that version did not have."""
-    kept = build_resolved_spec(COMMAND, None)
-    assert kept["failurePolicy"].pop("progressDeadlineSeconds") is None
-    spec, new = read_resolved_spec(kept, COMMAND).spec, read_resolved_spec(build_resolved_spec(COMMAND, None), COMMAND)
-    assert spec
-    assert new.spec
-    assert spec.failure_policy.progress_deadline_seconds == 0
-    assert new.spec.failure_policy.progress_deadline_seconds is None
-
-
 def test_defaults_that_depend_on_other_fields_are_written() -> None:
     job = {"data": {"preset": "gsm8k"}, "training": {"trainBatchSize": 48}}
     resolved = build_resolved_spec(job, None)

@@ -284,13 +284,10 @@ def test_only_mutable_blocks_may_change() -> None:
     assert fields(validate_change(BUILTIN, merged(BUILTIN, {"training.seed": 1}))) == ["spec.training"]
 
 
-def test_stored_default_in_a_list_equals_omission() -> None:
-    """The previous CRD stored defaults; the file of the same job does not have them."""
-    worker = BUILTIN["cluster"]["workers"][0]
-    old = {**BUILTIN, **workers(name="workers", nodeSelector={}), "rewards": [{"name": "exact", "weight": 1.0}]}
-    assert validate_change(old, {**BUILTIN, **workers(), "rewards": [{"name": "exact"}]}) == ()
-    other = {"cluster": {"workers": [{**worker, "name": "other"}]}, "rewards": [{"name": "exact", "weight": 0.5}]}
-    assert sorted(fields(validate_change(old, merged(old, other)))) == ["spec.cluster", "spec.rewards"]
+def test_a_default_that_an_update_adds_is_a_change() -> None:
+    old = {**BUILTIN, **workers(), "rewards": [{"name": "exact"}]}
+    new = {**BUILTIN, **workers(name="workers"), "rewards": [{"name": "exact", "weight": 1.0}]}
+    assert fields(validate_change(old, new)) == ["spec.rewards", "spec.cluster"]
 
 
 def test_validation_does_not_change_its_input() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import observed as o
 import pytest
@@ -56,9 +57,11 @@ def test_a_deleted_config_is_restored_before_the_start() -> None:
     assert plan(kept, o.NOW).apply == ()
 
 
-def test_a_changed_config_is_restored_before_the_start() -> None:
+@pytest.mark.parametrize("changes", [{}, {"metadata": {}}])
+def test_a_changed_config_is_restored_before_the_start(changes: dict[str, Any]) -> None:
+    """With the annotated hash of its former data, or without one."""
     (manifest,) = plan(o.PROVISIONING, o.NOW).apply
-    changed = parse_config({**manifest, "data": {"training.json": "{}"}})
+    changed = parse_config({**manifest, "data": {"training.json": "{}"}, **changes})
     assert plan(replace(o.PROVISIONING, config=changed), o.NOW).apply == (manifest,)
 
 

@@ -124,7 +124,6 @@ CANCELLED = o.after(replace(o.STARTED, job=replace(o.STARTED.job, cancel_request
 HUNG = o.after(o.changed(o.READY, failure_policy=FailurePolicy(progress_deadline_seconds=60)), now=EARLIER)
 HUNG = o.after(o.after(replace(HUNG, ray=o.running()), now=EARLIER))
 WRITTEN = o.after(replace(HUNG, ray=replace(o.running(), stacks=RayStacks(RayJob("SUCCEEDED"), STACKS))))
-LEGACY = o.STARTED.job.status.model_copy(update={"current_attempt": None, "active_since": None})
 CHECKED = replace(o.READY, job=o.job({**o.SPEC, "preflight": {"level": "basic"}}), ray=o.checks("RUNNING"))
 UNPREPARED = replace(o.READY, job=o.job(o.PREPARED_SPEC), ray=o.preparing("RUNNING"))
 VOLATILE = o.job({**o.PREPARED_SPEC, "storage": {}})
@@ -165,7 +164,6 @@ jobs = st.builds(
             HUNG.job.status,
             WRITTEN.job.status,
             o.after(WRITTEN).job.status,
-            LEGACY,
             o.after(o.RUNNING, now=EARLIER).job.status,
             o.after(CHECKED).job.status,
             o.after(replace(CHECKED, ray=o.checks("SUCCEEDED", CHECKS))).job.status,

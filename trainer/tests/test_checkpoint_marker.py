@@ -95,7 +95,7 @@ def test_a_missing_or_truncated_file_is_damage(tmp_path: Path) -> None:
         verify(directory, mark)
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"format": 2, "step": 1}', '{"format": 2, "who": "knows"}'])
+@pytest.mark.parametrize("content", ["", "{", "1\n", '{"format": 1, "step": 1}', '{"format": 1, "who": "knows"}'])
 def test_an_invalid_marker_is_damage(content: str, tmp_path: Path) -> None:
     (save(tmp_path, 1) / COMPLETE).write_text(content)
     assert find_latest_step(tmp_path) is None
@@ -103,8 +103,7 @@ def test_an_invalid_marker_is_damage(content: str, tmp_path: Path) -> None:
         read_mark(tmp_path / "step-1")
 
 
-@pytest.mark.parametrize("content", ["1\n", '{"format": 3}'])
-def test_a_checkpoint_of_another_version_is_rejected(content: str, tmp_path: Path) -> None:
-    (save(tmp_path, 1) / COMPLETE).write_text(content)
-    with pytest.raises(ValueError, match=r"step-1 has checkpoint format \d.*resume: never"):
+def test_a_checkpoint_of_another_version_is_rejected(tmp_path: Path) -> None:
+    (save(tmp_path, 1) / COMPLETE).write_text('{"format": 2}')
+    with pytest.raises(ValueError, match=r"step-1 has checkpoint format 2.*resume: never"):
         read_mark(tmp_path / "step-1")

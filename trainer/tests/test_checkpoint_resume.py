@@ -150,10 +150,11 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(
 
 def test_only_the_latest_checkpoint_of_another_version_is_an_error(tmp_path: Path) -> None:
     run(tmp_path, 3)
-    (tmp_path / "step-1" / COMPLETE).write_text("1")  # the content in format 1
+    later = '{"format": 2}'
+    (tmp_path / "step-1" / COMPLETE).write_text(later)
     assert list_candidates(tmp_path, AUTO) == [tmp_path / "step-3", tmp_path / "step-2"]
-    (tmp_path / "step-3" / COMPLETE).write_text("3")
-    with pytest.raises(ValueError, match="step-3 has checkpoint format 1, but this version"):
+    (tmp_path / "step-3" / COMPLETE).write_text(later)
+    with pytest.raises(ValueError, match="step-3 has checkpoint format 2, but this version"):
         resume(tmp_path, AUTO, Learner().parts)
 
 

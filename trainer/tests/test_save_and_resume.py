@@ -127,9 +127,7 @@ def test_sigterm_after_a_save_saves_nothing(make_config: MakeConfig) -> None:
 
 
 def test_sigterm_before_the_first_step_after_a_resume_saves_nothing(make_config: MakeConfig) -> None:
-    run = Run(
-        make_config(checkpoint={"saveFreq": 5}), Resumed(5, Path("other/step-5"), DriverState({"consumed": 40}), ())
-    )
+    run = Run(make_config(checkpoint={"saveFreq": 5}), resumed("other/step-5", DATA))
     assert run.under_test.resume() == 5
     run.requested = True
     with pytest.raises(Terminated, match="other/step-5"):
@@ -137,8 +135,8 @@ def test_sigterm_before_the_first_step_after_a_resume_saves_nothing(make_config:
     assert run.saved == []
 
 
-def resumed(directory: str, data: dict[str, Any] | None) -> Resumed:
-    values = {"consumed": 40, "kl_controller": {"coefficient": 0.25}, **({"data": data} if data else {})}
+def resumed(directory: str, data: dict[str, Any]) -> Resumed:
+    values = {"consumed": 40, "kl_controller": {"coefficient": 0.25}, "data": data}
     return Resumed(5, Path(directory), DriverState(values), ())
 
 
@@ -158,9 +156,8 @@ def test_other_data_is_rejected_with_the_difference(
         run.under_test.resume()
 
 
-@pytest.mark.parametrize("data", [DATA, None], ids=["same", "unknown"])
-def test_a_run_resumes_with_the_same_data(make_config: MakeConfig, data: dict[str, Any] | None) -> None:
-    run = Run(make_config(), resumed("checkpoints/step-5", data))
+def test_a_run_resumes_with_the_same_data(make_config: MakeConfig) -> None:
+    run = Run(make_config(), resumed("checkpoints/step-5", DATA))
     assert run.under_test.resume() == 5
     assert run.consumed == 40
 

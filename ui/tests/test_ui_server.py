@@ -199,7 +199,7 @@ def test_rollouts_are_ordered_searched_and_paged(client: TestClient) -> None:
     assert rows(order="worst") == [2, 1, 3, 0]
     assert rows(order="best", offset=1, limit=2) == [3, 1]
     assert rows(order="highest-advantage") == [2, 0, 1, 3]
-    assert rows(order="lowest-advantage") == [0, 2, 1, 3]  # the older line, without an advantage, is last
+    assert rows(order="lowest-advantage") == [0, 2, 1, 3]  # the line without an advantage is last
     assert rows(search="SCRIPT") == [2]
     assert rows(group=1) == [2, 3]
 

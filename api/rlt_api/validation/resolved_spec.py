@@ -27,9 +27,6 @@ Json = Mapping[str, Any]
 MUTABLE_FIELDS = frozenset(map(to_camel, RLTrainingJobSpec.model_fields)) - set(IMMUTABLE_BLOCKS)
 """Fields of a job that can change. Their current values have precedence over the resolved spec's values."""
 
-ADDED = {"failurePolicy": {"progressDeadlineSeconds": 0}}
-"""Block -> field that a later version added with another behavior -> the value with the behavior before."""
-
 
 def build_resolved_spec(job: Json, runtime: Json | None) -> dict[str, Any]:
     """Build the resolved spec of a valid job. Mutable fields have the values of the runtime, or null.
@@ -48,13 +45,11 @@ def build_resolved_spec(job: Json, runtime: Json | None) -> dict[str, Any]:
 def read_resolved_spec(resolved: Json, job: Json) -> Validated:
     """Read a resolved spec, with the current values of the job for the mutable fields.
 
-    A field that the version that built it did not have gets the behavior of that version. The findings are fields and
-    values that this version does not have.
+    The findings are fields and values that this version does not have.
     """
     mutable = {key: value for key, value in job.items() if key in MUTABLE_FIELDS and value is not None}
-    before = {name: {**fields, **resolved.get(name, {})} for name, fields in ADDED.items()}
     try:
-        spec = RLTrainingJobSpec.model_validate({**resolved, **before, **mutable}, by_alias=True, by_name=False)
+        spec = RLTrainingJobSpec.model_validate({**resolved, **mutable}, by_alias=True, by_name=False)
     except ValidationError as error:
         return Validated(tuple(convert_errors(error, RLTrainingJobSpec, "status.resolvedSpec")), None)
     return Validated((), spec)

@@ -12,8 +12,8 @@ COMPLETE = "complete"
 """The file in a checkpoint's folder that marks it as complete: a Mark as JSON."""
 LATEST = "latest"
 """The file next to the checkpoints that names the latest complete one, for people and other programs."""
-FORMAT = 2
-"""Version of the folder's contents. Version 1 had neither a list of files nor the driver's state."""
+FORMAT = 1
+"""Version of the folder's contents."""
 
 
 class DamagedCheckpointError(Exception):
@@ -110,7 +110,9 @@ def read_mark(directory: Path) -> Mark:
         content = json.loads((directory / COMPLETE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DamagedCheckpointError(f"its file {COMPLETE} cannot be read ({error})") from error
-    found = content.get("format") if isinstance(content, dict) else 1  # version 1 was only the step
+    if not isinstance(content, dict):
+        raise DamagedCheckpointError(f"its file {COMPLETE} is not a JSON object")
+    found = content.get("format")
     if found != FORMAT:
         raise ValueError(
             f"{directory} has checkpoint format {found}, but this version of rlt reads format {FORMAT}: use the "

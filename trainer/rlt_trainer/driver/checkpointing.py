@@ -140,8 +140,7 @@ class Checkpoints:
 
     def _has_same_data(self, directory: Path) -> bool:
         """Whether the checkpoint was saved with this run's data. Raises ValueError if not, unless resumeFromPath."""
-        saved = self._state.get("data")  # missing in checkpoints of the first versions
-        difference = compare_fingerprints(saved, self._data) if saved is not None else None
+        difference = compare_fingerprints(self._state["data"], self._data)
         if difference is None:
             return True
         if directory != Path(self._config.checkpoint.resume_from_path or ""):

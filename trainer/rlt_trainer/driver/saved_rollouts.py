@@ -73,11 +73,8 @@ def unpack(
     prompts: Callable[[Sequence[int]], list[Prompt]],
     decode: Callable[[list[int]], str],
 ) -> tuple[list[Group], list[Group]]:
-    """Restore the groups of `pack`. `prompts` returns prompts by index, `decode` returns the text of tokens.
-
-    Tensors of earlier versions are ignored: the run generates new responses to these prompts.
-    """
-    if "ready" not in tensors:
+    """Restore the groups of `pack`. `prompts` returns prompts by index, `decode` returns the text of tokens."""
+    if not tensors:
         return [], []
     groups = []
     rollouts = iter(_rollouts(tensors, prompts, decode))

@@ -28,7 +28,7 @@ function terms(rollout) {
   return rewards.length > 1 ? rewards.map(([name, value]) => el("span", { class: "term" }, `${name} ${number(value)}`)) : [];
 }
 
-/** What the step recorded about a response. "–" in runs of an earlier version. */
+/** What the step recorded about a response. "–": the program does not record it. */
 function recorded(rollout) {
   const facts = [
     ["advantage", signed(rollout.advantage), "mean advantage of the sampled tokens"],
