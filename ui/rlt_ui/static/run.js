@@ -184,7 +184,7 @@ function network(found) {
 }
 
 /** Path and text of each value in nested JSON. */
-export function flatten(value, path = "") {
+function flatten(value, path = "") {
   if (value === null || typeof value !== "object" || (Array.isArray(value) && value.every((each) => each === null || typeof each !== "object"))) {
     return [[path, typeof value === "string" ? value : JSON.stringify(value)]];
   }
