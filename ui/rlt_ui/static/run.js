@@ -148,8 +148,9 @@ function state(info) {
   }
   if (info.attempts?.length || info.timeline?.length) {
     const times = timeline(info.timeline ?? []);
-    parts.push(section("Attempts", times ?? "", !info.attempts?.length ? "" : table("Attempts", [["Attempt", "num"], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Node at fault", ""], ["Message", ""]], info.attempts.map((each) => [
+    parts.push(section("Attempts", times ?? "", !info.attempts?.length ? "" : table("Attempts", [["Attempt", "num"], ["Started", ""], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Node at fault", ""], ["Message", ""]], info.attempts.map((each) => [
       String(each.number),
+      time(each.startTime),
       each.completionTime ? time(each.completionTime) : each.logTime ? `last log line ${age(each.logTime)}` : "–",
       each.reason ?? "not recorded",
       each.step === undefined ? "–" : String(each.step),
