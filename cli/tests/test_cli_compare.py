@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -134,6 +135,12 @@ def test_configurations_are_compared_by_path() -> None:
         "rewards[0].weight": ("1.0", "0.5"),
         "data.shuffle": (None, "true"),
     }
+
+
+def test_a_config_that_is_not_recorded_does_not_differ() -> None:
+    configs: list[dict[str, Any]] = [{"data": {"seed": 1, "shuffle": True}}, {}, {"data": {"seed": 2, "shuffle": True}}]
+    assert compare_configurations(configs) == {"data.seed": ("1", None, "2")}
+    assert compare_configurations(configs[:2]) == {}
 
 
 def test_characters_that_control_a_terminal_are_escaped() -> None:

@@ -52,7 +52,13 @@ def build_run(**changes: Any) -> Run:
             }
         ],
         "attempts": [
-            {"number": 1, "reason": "ProgramFailed", "message": "boom", "completionTime": "2026-01-01T00:00:00Z"}
+            {
+                "number": 1,
+                "reason": "ProgramFailed",
+                "message": "boom",
+                "nodeAtFault": "gpu-7",
+                "completionTime": "2026-01-01T00:00:00Z",
+            }
         ],
         "notes": ("No rollouts.",),
         "details": {"image": "trainer:1"},

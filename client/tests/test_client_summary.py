@@ -27,7 +27,7 @@ def test_the_summary_is_markdown() -> None:
     )
     assert "time of a step: gen 75 %, update\\_actor 25 %" in lines
     assert "- **KlRunaway**: m Evidence: e. r" in lines
-    assert "| 1 | ProgramFailed |  |  | boom |" in lines
+    assert "| 1 | ProgramFailed |  | gpu\\-7 | boom |" in lines
     assert "- Missing: No rollouts." in lines
 
 

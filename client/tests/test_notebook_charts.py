@@ -1,4 +1,4 @@
-"""Charts of a notebook: ends of the axes, gaps at values that are not finite, and text instead of markup."""
+"""Charts of a notebook: ends of the axes, gaps at values that are not finite, and hostile text."""
 
 from __future__ import annotations
 

@@ -34,6 +34,17 @@ def describe_run(run: Run) -> Json:
     }
 
 
+def restore_run(described: Json, columns: Json) -> Run:
+    """The parts of a run that a comparison reads, from `describe` and `read_metrics` of its source."""
+    metrics = columns["metrics"]
+    steps = [
+        {"step": step, **{name: values[row] for name, values in metrics.items() if values[row] is not None}}
+        for row, step in enumerate(columns["steps"])
+    ]
+    keys = ("name", "source", "phase", "sentence", "config")
+    return Run(**{key: described[key] for key in keys}, steps=steps, notes=(*described["notes"], *columns["notes"]))
+
+
 def find_total_steps(run: Run) -> int | None:
     """training.totalSteps. None if the config does not have it."""
     training = run.config.get("training")

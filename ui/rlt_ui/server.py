@@ -9,7 +9,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import uvicorn
 from starlette.applications import Starlette
@@ -20,10 +20,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from rlt.errors import NotFoundError, RltError
+from rlt.report.comparison import compare_runs
 from rlt.report.summary import Origin
 from rlt.runs.pages import MAX_PAGE, ORDERS, RolloutQuery
 from rlt.runs.run import Run
 from rlt_ui.access import HOST, Gate
+from rlt_ui.description import restore_run
 from rlt_ui.report import STATIC, build_report
 from rlt_ui.source import Json, Source
 
@@ -34,6 +36,8 @@ LOG_POLL_S = 2.0
 PING_POLLS = 5
 """Number of polls without a change after which an event shows that the connection exists."""
 MAX_SEARCH_LENGTH = 200
+MAX_COMPARED = 8
+"""Maximum number of runs in a comparison: the number of colors."""
 MAX_NUMBER = 2**53
 """Maximum integer of JavaScript."""
 
@@ -71,6 +75,14 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
 
     async def describe(request: Request) -> Json:
         return await get_source(request).describe(get_run(request))
+
+    async def compare(request: Request) -> Json:
+        source = get_source(request)
+        found = [(await source.describe(run), await source.read_metrics(run)) for run in get_runs(request)]
+        return {
+            "runs": [{"info": described, "data": columns} for described, columns in found],
+            "comparison": compare_runs([restore_run(*each) for each in found]).to_json(),
+        }
 
     async def read_metrics(request: Request) -> Json:
         return await get_source(request).read_metrics(get_run(request))
@@ -112,6 +124,7 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
     readers = {
         "runs": list_runs,
         "run": describe,
+        "compare": compare,
         "metrics": read_metrics,
         "rollouts": read_rollouts,
         "spans": read_spans,
@@ -185,6 +198,14 @@ def get_run(request: Request) -> str:
     if not run:
         raise ValueError("run: pass the ID of a run.")
     return run
+
+
+def get_runs(request: Request) -> list[str]:
+    """The IDs of the runs to compare: encoded, between commas. Raises ValueError."""
+    runs = [unquote(each) for each in request.query_params.get("runs", "").split(",") if each]
+    if not 1 <= len(runs) <= MAX_COMPARED:
+        raise ValueError(f"runs: pass the IDs of 1 to {MAX_COMPARED} runs.")
+    return runs
 
 
 def build_file_name(found: Run, run: str) -> str:

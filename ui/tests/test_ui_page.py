@@ -29,7 +29,7 @@ def write_runs(run: RunDirectory) -> None:
     for number in range(2, 9):
         copy = run.path.parent / f"sum-{number}"
         shutil.copytree(run.path, copy)
-        (copy / "config.json").write_text(json.dumps({"job": f"copy-{number}", "version": 1}))
+        (copy / "config.json").write_text(json.dumps({"job": f"copy-{number}", "training": {"learningRate": number}}))
     lines = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
     long = run.path.parent / "long"
     long.mkdir()
@@ -133,6 +133,7 @@ def test_long_runs_are_drawn_as_fast_as_short_ones_and_compared(browser: Browser
         expect(page.get_by_label("Compare copy-8")).to_be_disabled()
         page.get_by_role("link", name="Compare 8 runs").click()
         expect(page.get_by_role("row", name="training.learningRate")).to_contain_text("0.0003")
+        expect(page.get_by_role("row", name="entropy, final")).to_contain_text("0.3206")
         for name in ("sum", "long", *(f"copy-{number}" for number in range(2, 8))):
             expect(page.locator(".u-legend").first).to_contain_text(name)
         assert_accessible(page)

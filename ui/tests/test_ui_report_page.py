@@ -52,7 +52,7 @@ def test_the_file_shows_each_part_and_is_accessible(browser: Browser, tmp_path: 
     expect(page.get_by_role("img", name="KL to the reference model in nats by step")).to_be_visible()
     expect(page.locator(".shares")).to_contain_text("gen 75 % 2 min 0 s")
     expect(page.locator("article").last).to_contain_text("4")
-    expect(page.get_by_role("row", name="boom")).to_be_visible()
+    expect(page.get_by_role("row", name="boom")).to_contain_text("gpu-7")
     expect(page.get_by_role("row", name="training.totalSteps")).to_contain_text("not the default")
     expect(page.get_by_text("Written by rlt 1.2.3 at 2026-01-02T03:04:05Z.")).to_be_visible()
     expect(page.get_by_role("link", name="Export as HTML")).to_have_count(0)

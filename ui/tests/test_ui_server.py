@@ -22,6 +22,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from rlt.errors import NotFoundError
+from rlt.report.comparison import compare_runs
+from rlt.runs.run import read_run
 from rlt_ui import server
 from rlt_ui.access import HEADERS
 from rlt_ui.directories import RunFolder
@@ -179,6 +181,20 @@ def test_the_list_and_the_run_have_the_recorded_values(client: TestClient) -> No
     metrics = get(client, "metrics", run="sum-1")
     assert (metrics["steps"], metrics["seconds"]) == ([1, 2], [2.0, 4.0])
     assert metrics["metrics"]["critic/rewards/mean"] == [0.25, 0.5]
+
+
+def test_runs_are_compared_as_by_the_command(client: TestClient, folder: Path) -> None:
+    other = folder / "sum,2"
+    other.mkdir()
+    (other / "config.json").write_text('{"job": "other", "training": {"totalSteps": 9}}')
+    (other / "metrics.jsonl").write_text('{"step": 1, "critic/rewards/mean": null, "timing_s/step": 3}\n')
+    found = get(client, "compare", runs="sum-1,sum%2C2")
+    assert found["comparison"] == compare_runs([read_run(folder / "sum-1"), read_run(other)]).to_json()
+    assert found["comparison"]["configuration"] == [{"field": "training.totalSteps", "values": ["4", "9"]}]
+    assert [each["info"]["id"] for each in found["runs"]] == ["sum-1", "sum,2"]
+    assert found["runs"][0]["data"] == get(client, "metrics", run="sum-1")
+    assert client.get(f"{PAGE}api/compare", params={"runs": "sum-1,../sum-1"}).status_code == 404
+    assert client.get(f"{PAGE}api/compare", params={"runs": ",".join(["sum-1"] * 9)}).status_code == 400
 
 
 def test_a_changed_run_is_read_again(client: TestClient, folder: Path) -> None:

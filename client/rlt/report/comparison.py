@@ -100,13 +100,19 @@ def compare_runs(runs: Sequence[Run], reward: float | None = None) -> Comparison
 def compare_configurations(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str | None, ...]]:
     """The fields that differ, by path. Blocks that a config does not have at all are left out.
 
-    The config of a run directory has fewer blocks than the spec of a job.
+    The config of a run directory has fewer blocks than the spec of a job. An empty config is not recorded: it does not
+    differ.
     """
-    common = set.intersection(*(set(config) for config in configs)) if configs else set()
+    recorded = [set(config) for config in configs if config]
+    common = set.intersection(*recorded) if recorded else set()
     flat = [dict(flatten({key: config[key] for key in config if key in common})) for config in configs]
     paths = dict.fromkeys(path for each in flat for path in each)
     values = {path: tuple(each.get(path) for each in flat) for path in paths}
-    return {path: found for path, found in values.items() if len(set(found)) > 1}
+    return {
+        path: found
+        for path, found in values.items()
+        if len({each for each, config in zip(found, configs, strict=True) if config}) > 1
+    }
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -5,7 +5,6 @@ import { chooseX, color, createChart, smooth } from "./charts.js";
 import { el, empty, notes, section, table } from "./dom.js";
 import { controls, view } from "./learning.js";
 import { findLines, PLOTS } from "./plots.js";
-import { flatten } from "./run.js";
 import { number } from "./text.js";
 
 const MAX_RUNS = 8;
@@ -13,11 +12,11 @@ const MAX_RUNS = 8;
 export async function showComparison(main, ids, isCurrent) {
   const chosen = ids.slice(0, MAX_RUNS);
   let runs = [];
+  let comparison = null;
   async function load() {
-    runs = await Promise.all(chosen.map(async (run) => {
-      const [info, data] = await Promise.all([get("run", { run }), get("metrics", { run })]);
-      return { info, data, label: info.name };
-    }));
+    const found = await get("compare", { runs: chosen.map(encodeURIComponent).join(",") });
+    comparison = found.comparison;
+    runs = found.runs.map((each) => ({ ...each, label: each.info.name }));
     for (const run of runs) {
       if (runs.filter((each) => each.info.name === run.info.name).length > 1) run.label = run.info.id;
     }
@@ -30,8 +29,8 @@ export async function showComparison(main, ids, isCurrent) {
   const [head, differences] = [el("div"), el("div")];
 
   function draw() {
-    head.replaceChildren(summary(runs), notes(ids.length > MAX_RUNS ? [`Only the first ${MAX_RUNS} runs are compared.`] : []) ?? "");
-    differences.replaceChildren(configurations(runs));
+    head.replaceChildren(summary(runs, comparison), notes(ids.length > MAX_RUNS ? [`Only the first ${MAX_RUNS} runs are compared.`] : []) ?? "");
+    differences.replaceChildren(configurations(runs, comparison));
     for (const chart of charts) chart.draw(runs);
   }
 
@@ -67,30 +66,23 @@ function build(plot, runs) {
   return { x, xLabel: chooseX(longest.data, view.x).xLabel, yLabel: plot.unit, series };
 }
 
-function summary(runs) {
-  const last = (run, names) => {
-    const name = names.find((each) => each in run.data.metrics);
-    return name ? number([...run.data.metrics[name]].reverse().find(Number.isFinite)) : "–";
-  };
-  return section("Summary", table("Runs", [["Run", ""], ["Phase", ""], ["Steps", "num"], ["Reward", "num"], ["KL (nats)", "num"], ["Entropy (nats)", "num"], ["Response length (tokens)", "num"], ["Step time (s)", "num"]], runs.map((run, i) => {
+/** The table of `rlt compare`: a column for each run. */
+function summary(runs, comparison) {
+  const until = comparison.reached.map((row) => ({ ...row, name: `${row.name} until reward ${number(comparison.reward)}` }));
+  const rows = [...comparison.metrics, ...until, ...comparison.throughput].filter((row) => row.values.some(Number.isFinite));
+  const heads = runs.map((run, i) => {
     const swatch = el("span", { class: "swatch" });
     swatch.style.background = `var(--series-${i + 1})`;
-    return [
-      el("a", { href: `#/run/${encodeURIComponent(run.info.id)}` }, swatch, run.label),
-      run.info.phase,
-      number(run.info.step),
-      last(run, ["critic/rewards/mean", "critic/score/mean"]),
-      last(run, ["actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"]),
-      last(run, ["actor/entropy", "actor/entropy_loss"]),
-      last(run, ["response_length/mean"]),
-      last(run, ["timing_s/step"]),
-    ];
-  })));
+    return [el("a", { href: `#/run/${encodeURIComponent(run.info.id)}` }, swatch, run.label), "num"];
+  });
+  return section("Summary", table("Runs", [["Metric", ""], ...heads], [
+    ["phase", ...runs.map((run) => run.info.phase)],
+    ["steps", ...runs.map((run) => number(run.info.step))],
+    ...rows.map((row) => [row.name, ...row.values.map(number)]),
+  ]), el("p", { class: "muted" }, "final: the mean of the last 10 steps, of a validation the last one. The reward that a step reaches is the mean of 10 steps."));
 }
 
-function configurations(runs) {
-  const flat = runs.map((run) => new Map(flatten(run.info.config ?? {})));
-  const paths = [...new Set(flat.flatMap((each) => [...each.keys()]))].sort();
-  const rows = paths.filter((path) => new Set(flat.map((each) => each.get(path))).size > 1).map((path) => [path, ...flat.map((each) => each.get(path) ?? "–")]);
+function configurations(runs, comparison) {
+  const rows = comparison.configuration.map(({ field, values }) => [field, ...values.map((value) => value ?? "–")]);
   return rows.length ? table("Fields that differ", [["Field", "path"], ...runs.map((run) => [run.label, "mono"])], rows) : empty("The configurations are equal.");
 }

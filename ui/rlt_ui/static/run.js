@@ -148,8 +148,9 @@ function state(info) {
   }
   if (info.attempts?.length || info.timeline?.length) {
     const times = timeline(info.timeline ?? []);
-    parts.push(section("Attempts", times ?? "", !info.attempts?.length ? "" : table("Attempts", [["Attempt", "num"], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Node at fault", ""], ["Message", ""]], info.attempts.map((each) => [
+    parts.push(section("Attempts", times ?? "", !info.attempts?.length ? "" : table("Attempts", [["Attempt", "num"], ["Started", ""], ["Ended", ""], ["Reason", ""], ["Step", "num"], ["Node at fault", ""], ["Message", ""]], info.attempts.map((each) => [
       String(each.number),
+      time(each.startTime),
       each.completionTime ? time(each.completionTime) : each.logTime ? `last log line ${age(each.logTime)}` : "–",
       each.reason ?? "not recorded",
       each.step === undefined ? "–" : String(each.step),
@@ -184,7 +185,7 @@ function network(found) {
 }
 
 /** Path and text of each value in nested JSON. */
-export function flatten(value, path = "") {
+function flatten(value, path = "") {
   if (value === null || typeof value !== "object" || (Array.isArray(value) && value.every((each) => each === null || typeof each !== "object"))) {
     return [[path, typeof value === "string" ? value : JSON.stringify(value)]];
   }
