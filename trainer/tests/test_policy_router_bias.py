@@ -177,6 +177,6 @@ def test_a_family_without_a_bias_is_rejected() -> None:
     validate_router_bias(DeepseekV3Config(), RATE)
     validate_router_bias(Qwen3MoeConfig(), 0.0)
     with pytest.raises(
-        ValueError, match=r"algorithm\.routerBiasUpdateRate: 0\.01: .* of type qwen3_moe have no correction bias"
+        ValueError, match=r"algorithm\.routerBiasUpdateRate: 0\.01: .* of qwen3_moe models have no correction bias"
     ):
         validate_router_bias(Qwen3MoeConfig(), RATE)
