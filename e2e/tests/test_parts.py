@@ -235,7 +235,7 @@ def test_passed_parts_are_read_for_the_same_files_alone(tmp_path: Path) -> None:
 def test_the_table_has_all_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("check.TIMINGS", tmp_path)
+    monkeypatch.setattr("rlt_e2e.check.TIMINGS", tmp_path)
     run = Run("chaos", tmp_path / "chaos.log", threading.Event(), tests=3, outcomes={"passed": 2, "failed": 1})
     failed = Finished(LONG_PARTS["chaos"], 65.0, run, passed=False)
     print_table([failed], {"hosts": Passed("aa", tests=4, seconds=286.0)}, 66.0)
