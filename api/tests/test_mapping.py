@@ -124,6 +124,18 @@ def test_foreign_names_of_the_validation_match_the_mapping() -> None:
         assert not matching or path in {field for setting in matching for field in setting.fields}, name
 
 
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        ("spec.training.ppo_mini_batch_size", "spec.training.ppoMiniBatchSize"),
+        ("spec.preflight.enabled", None),
+        ("spec.distillation.enabled", "spec.algorithm.distillation"),
+    ],
+)
+def test_a_foreign_name_of_one_word_counts_only_below_its_block(path: str, field: str | None) -> None:
+    assert foreign_names.find_field(path.rpartition(".")[2], path) == field
+
+
 def test_verl_defaults_in_descriptions_are_correct() -> None:
     stated = {
         path: re.search(r"\(verl: (.+?)\.\)", schema["description"]) for path, schema in walk_leaves(RLTrainingJobSpec)

@@ -52,9 +52,10 @@ ESTIMATORS = {
 
 def find_field(name: str, path: str) -> str | None:
     """Return the field for an unknown name: by its path, its name in FIELDS, or the only field of verl's keys of this
-    name."""
+    name. A name of one word, such as enabled, counts only below the same block."""
     if known := FIELDS.get(path) or FIELDS.get(name.lower()):
         return known
-    settings = [each for each in load_mapping().verl if each.key.endswith(f".{name}")]
+    end = f".{name}" if "_" in name else "." + ".".join(path.split(".")[-2:])
+    settings = [setting for setting in load_mapping().verl if f".{setting.key}".endswith(end)]
     fields = {field for each in settings for field in each.fields}
     return fields.pop() if len(fields) == 1 else None
