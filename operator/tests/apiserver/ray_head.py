@@ -9,14 +9,18 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
+from base64 import b64decode
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apiserver.waiting import eventually
 
 from rlt_core.names import DASHBOARD_PORT
 from rlt_e2e.ports import free_port
+
+if TYPE_CHECKING:
+    from apiserver.in_cluster import Kubernetes
 
 MOUNT_CONFIG = """
 mkdir "$0/etc" "$0/rlt"
@@ -64,12 +68,19 @@ class RayHead:
     def _authentication(self) -> dict[str, str]:
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token} if self.token else {"RAY_AUTH_MODE": "disabled"}
 
-    def mount(self, volume: dict[str, Any], data: dict[str, str]) -> None:
-        """Write the ConfigMap's data to files as the volume requires, as the kubelet does."""
-        for item in volume.get("items", [{"key": key, "path": key} for key in data]):
-            file = Path(self.folder, "rlt", item["path"])
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(data[item["key"]])
+    def mount(self, kubernetes: Kubernetes, ray_cluster: dict[str, Any]) -> None:
+        """Write the files of the projected volume training-config, as the kubelet does."""
+        volumes = ray_cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
+        (projected,) = (volume["projected"] for volume in volumes if volume["name"] == "training-config")
+        for source in projected["sources"]:
+            config_map = kubernetes.get(ray_cluster["metadata"]["namespace"], "configmap", source["configMap"]["name"])
+            assert config_map
+            contents = {key: text.encode() for key, text in config_map.get("data", {}).items()}
+            contents |= {key: b64decode(text) for key, text in config_map.get("binaryData", {}).items()}
+            for item in source["configMap"]["items"]:
+                file = Path(self.folder, "rlt", item["path"])
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(contents[item["key"]])
 
     def stop(self) -> None:
         assert self.process

@@ -61,10 +61,7 @@ def start_job(
     ray.check_runs()
     kubernetes.create_job(namespace, spec)
     cluster = kubernetes.ray_cluster(namespace)
-    config = kubernetes.get(namespace, "configmap", "sum-training")
-    assert config
-    volumes = cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
-    ray.mount(next(volume["configMap"] for volume in volumes if volume["name"] == "training-config"), config["data"])
+    ray.mount(kubernetes, cluster)
     kubernetes.make_service(namespace, ray)
     make_ready(kubernetes, namespace, ray, node=node)
 

@@ -107,11 +107,7 @@ def test_a_secret_of_the_name_is_not_taken_over(kubernetes: Kubernetes, operator
 
 
 def mount(kubernetes: Kubernetes, namespace: str, ray: RayHead) -> None:
-    cluster = kubernetes.ray_cluster(namespace)
-    config = kubernetes.get(namespace, "configmap", "sum-training")
-    assert config
-    volumes = cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
-    ray.mount(next(volume["configMap"] for volume in volumes if volume["name"] == "training-config"), config["data"])
+    ray.mount(kubernetes, kubernetes.ray_cluster(namespace))
 
 
 def read_token_of_another_job(kubernetes: Kubernetes, namespace: str) -> str:
