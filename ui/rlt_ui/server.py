@@ -47,7 +47,8 @@ async def serve(source: Source, port: int, announce: Callable[[str], None], *, r
 
     Raises OSError if the port is in use.
     """
-    token, page = secrets.token_urlsafe(32), f"/{secrets.token_urlsafe(16)}/"
+    token = secrets.token_urlsafe(32)
+    page = f"/{secrets.token_urlsafe(16)}/"
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
@@ -110,7 +111,9 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
         return HTMLResponse(text, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
 
     async def stream_log(request: Request) -> Response:
-        source, run, log = get_source(request), request.query_params.get("run", ""), request.query_params.get("log", "")
+        source = get_source(request)
+        run = request.query_params.get("run", "")
+        log = request.query_params.get("log", "")
         events = stream_changes("log", lambda: source.read_log(run, log), LOG_POLL_S, is_ending)
         return StreamingResponse(events, media_type="text/event-stream")
 
@@ -186,7 +189,8 @@ async def stream_changes(
         is_due = unchanged % PING_POLLS == 0
         if found != last or (is_due and found[0] == "failure"):
             yield f"event: {found[0]}\ndata: {json.dumps(found[1])}\n\n"
-            last, unchanged = found, 0
+            last = found
+            unchanged = 0
         elif is_due:
             yield "event: ping\ndata: {}\n\n"
         await asyncio.sleep(interval)
