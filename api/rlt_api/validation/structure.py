@@ -48,25 +48,30 @@ def convert_errors(error: ValidationError, model: type[ApiModel], path: str) -> 
 
 
 def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> Finding:
-    location, value, given = path, printable(_json(problem["input"])), problem["input"]
+    location = path
+    value = printable(_json(problem["input"]))
+    given = problem["input"]
     for part in problem["loc"]:
         location = child_path(location, part)
     context = problem.get("ctx", {})
     message = problem["msg"].replace("Input s", "s", 1)
     match problem["type"]:
         case "extra_forbidden":
-            known, leaves = list_fields(model, problem["loc"][:-1]), [leaf for leaf, _ in walk_leaves(model, path)]
+            known = list_fields(model, problem["loc"][:-1])
+            leaves = [leaf for leaf, _ in walk_leaves(model, path)]
             return report_unknown_field(location, str(problem["loc"][-1]), known, leaves)
         case "missing":
             return Finding(location, "none", "is required", "add it")
         case "literal_error" | "enum":
             choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
             if not isinstance(given, str) and _json(given) in choices:  # a version without quotes
-                fix, edits = f'write "{_json(given)}" in quotes', use(location, _json(given))
+                fix = f'write "{_json(given)}" in quotes'
+                edits = use(location, _json(given))
                 return Finding(location, value, f"must be {context['expected']}", fix, edits=edits)
             algorithm, others = foreign_names.ESTIMATORS.get(str(given).lower(), (None, ""))
             if algorithm in choices:
-                fix, edits = f"use {algorithm}{f', with {others}' if others else ''}", use(location, algorithm)
+                fix = f"use {algorithm}{f', with {others}' if others else ''}"
+                edits = use(location, algorithm)
             else:
                 is_number = str(given).replace(".", "").isdigit()  # a version, not a misspelled word
                 meant = None if is_number else find_nearest_name(str(given), choices)
@@ -87,7 +92,8 @@ def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> F
             return Finding(location, value, message, f"use at most {context['max_length']}")
         case "int_type" | "int_from_float" if isinstance(given, float) and math.isfinite(given):
             low = math.floor(given)
-            fix, edits = f"use {low} or {low + 1}", use(location, low, low + 1)
+            fix = f"use {low} or {low + 1}"
+            edits = use(location, low, low + 1)
             return Finding(location, value, "must be an integer", fix, edits=edits)
         case "int_type" | "float_type" | "bool_type" as kind if isinstance(given, str):
             fix, number = read_number(given, kind.removesuffix("_type"))
