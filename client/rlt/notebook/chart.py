@@ -15,7 +15,7 @@ LEFT = 60
 RIGHT = 390
 TOP = 22
 BOTTOM = 140
-"""The four edges of the area of the lines. The texts are around it."""
+"""The lines are inside of these four edges, the texts outside."""
 MAX_POINTS = 300
 """Maximum number of points of a line. Steps are averaged to them."""
 NUM_COLORS = 8
