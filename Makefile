@@ -60,7 +60,7 @@ test-models: environment ## run the tested model families, all or FAMILIES=... a
 chaos: machine environment ## inject faults into the cluster of a learning job, all or FAULTS=..., and measure its recovery
 	@$(PYTHON) -m rlt_e2e.chaos --faults "$(FAULTS)"
 
-lint: ## check style, types, import contracts, spelling, terms and documentation
+lint: ## check style, types, import contracts, idioms, spelling, terms and documentation
 	@$(E2E).check --only lint
 
 generate: environment ## write the CRDs, the schemas and the reference pages

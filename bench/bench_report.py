@@ -59,7 +59,8 @@ def write_json(rows: Sequence[Row], file: Path) -> None:
 
 def _split_page(command: str) -> tuple[str, str, str]:
     """Split the page into the text up to the first marker, between the markers, and from the second one."""
-    begin, end = f"<!-- {command}: written by make {command} -->\n", f"<!-- {command}: end -->\n"
+    begin = f"<!-- {command}: written by make {command} -->\n"
+    end = f"<!-- {command}: end -->\n"
     before, opening, rest = PAGE.read_text().partition(begin)
     between, closing, after = rest.partition(end)
     assert closing, f"{PAGE} lacks the markers of {command}"

@@ -71,7 +71,8 @@ def main() -> None:
     """Measure, and print the results."""
     arguments = parse_arguments()
     device_type = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
     if device_type == "cuda":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     store = HashStore() if ranks == 1 else None  # with several ranks, torchrun sets the rendezvous
@@ -107,7 +108,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict[str, Any]:
     """Return the results by name. Tokens, throughput and memory are per device."""
     sizes, tokens, length = CONFIGS[arguments.config]
-    tokens, length = arguments.tokens or tokens, arguments.sequence or length
+    tokens = arguments.tokens or tokens
+    length = arguments.sequence or length
     config = Qwen3Config(**sizes | ({"num_hidden_layers": arguments.layers} if arguments.layers else {}))
     arguments.micro_batches = arguments.micro_batches or (1 if device_type == "cuda" else max(1, tokens // length))
     rows = max(1, tokens // length // arguments.micro_batches)
@@ -125,7 +127,8 @@ def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict
         if number >= 2:
             seconds.append(duration)
     median = statistics.median(seconds)
-    shape, lengths = find_shape(config), [length] * rows * arguments.micro_batches
+    shape = find_shape(config)
+    lengths = [length] * rows * arguments.micro_batches
     assert shape is not None, "the FLOPs of Qwen3 are known"
     flops = count_training_flops(shape, lengths, logits=sum(lengths) * 3 // 4, lora=arguments.lora is not None)
     name = torch.cuda.get_device_name() if device_type == "cuda" else f"CPU, {torch.get_num_threads()} threads"

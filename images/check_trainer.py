@@ -14,7 +14,8 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
-DISTRIBUTION, PACKAGE = "rlt-trainer", "rlt_trainer"
+DISTRIBUTION = "rlt-trainer"
+PACKAGE = "rlt_trainer"
 BUILDS = {"cpu", "cuda"}
 """The extras that have a build of vLLM. An image has one of them, or another build. It has all other extras."""
 

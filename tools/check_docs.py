@@ -176,7 +176,8 @@ def check_blank_lines(page: Page) -> Iterator[Problem]:
     for number, line in page.prose:
         if LIST_OR_TABLE.match(line) and number == last + 1 and before and not re.match(r"[-*|#\s]|\d+\. ", before):
             yield number, "a list or table needs a blank line before it"
-        before, last = line, number
+        before = line
+        last = number
 
 
 def check_repetitions(changelog: str) -> Iterator[Problem]:
@@ -197,7 +198,8 @@ def check_quoted_pages(path: Path) -> Iterator[Problem]:
     except UnicodeDecodeError:
         return
     for match in QUOTED_PAGE.finditer(text):
-        page, anchor = ROOT / match[1], match[2]
+        page = ROOT / match[1]
+        anchor = match[2]
         line = text.count("\n", 0, match.start()) + 1
         if not page.exists():
             yield line, f"{match[0]}: does not exist"

@@ -73,7 +73,8 @@ def read_page(path: Path) -> Page:
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fence = FENCE.match(line)
         if fence and code is None:
-            code, language = [], fence[1].strip()
+            code = []
+            language = fence[1].strip()
         elif fence and code is not None:
             blocks.append(CodeBlock(number - len(code), language, "".join(code)))
             code = None

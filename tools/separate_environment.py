@@ -16,7 +16,8 @@ def install(name: str, *options: str, on_top: bool = False) -> Path:
     """
     requirements = ROOT / f"requirements/{name}.txt"
     folder = cache_folder() / f"{name}-{fingerprint([requirements])[:12]}"
-    python, stamp = folder / "bin/python", folder / "installed"
+    python = folder / "bin/python"
+    stamp = folder / "installed"
     if not stamp.exists():
         log = ROOT / f"out/logs/{name}.log"
         with stage(f"install requirements/{name}.txt", estimate_s=20) as this:

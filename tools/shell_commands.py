@@ -52,7 +52,8 @@ def prompted_commands(block: CodeBlock) -> Iterator[tuple[int, str]]:
 
 def simple_commands(text: str, first_line: int) -> Iterator[tuple[int, list[str]]]:
     """Yield the words of each simple command: pipelines and lists are split."""
-    pending, start = "", first_line
+    pending = ""
+    start = first_line
     for number, line in enumerate(text.splitlines(), first_line):
         pending, start = (pending + line, start) if pending else (line, number)
         try:
@@ -82,9 +83,11 @@ def check_command(words: list[str]) -> Iterator[str]:
         words = words[1:]
     if not words:
         return
-    program, arguments = words[0].removeprefix(".venv/bin/"), words[1:]
+    program = words[0].removeprefix(".venv/bin/")
+    arguments = words[1:]
     if program == "kubectl" and arguments[:1] == ["rlt"]:
-        program, arguments = "rlt", arguments[1:]
+        program = "rlt"
+        arguments = arguments[1:]
     if program not in PROGRAMS and program == words[0]:
         yield f"{program}: is not a known program; add it to PROGRAMS in tools/shell_commands.py"
     elif program == "make":

@@ -38,7 +38,8 @@ from job_specs import (
 )
 
 DEVICE = "spec.cluster.workers[0].accelerator.resourceName"
-JUDGE, CONVERSATION = "spec.rewards[0].judge", "spec.rollout.multiTurn"
+JUDGE = "spec.rewards[0].judge"
+CONVERSATION = "spec.rollout.multiTurn"
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,13 @@ class Case:
 TRAIN, MINI, MICRO = (
     f"spec.training.{each}" for each in ("trainBatchSize", "ppoMiniBatchSize", "ppoMicroBatchSizePerDevice")
 )
-N, POD, CRITIC = "spec.rollout.responsesPerPrompt", "spec.cluster.workers[0].resources", "spec.algorithm.critic"
+N = "spec.rollout.responsesPerPrompt"
+POD = "spec.cluster.workers[0].resources"
+CRITIC = "spec.algorithm.critic"
 CORRECTION = "spec.algorithm.rolloutCorrection"
-SEED, ENV, TOKENS = "spec.model.fromSeed", "spec.cluster.env[0].name", "spec.training.ppoMaxTokenLenPerDevice"
+SEED = "spec.model.fromSeed"
+ENV = "spec.cluster.env[0].name"
+TOKENS = "spec.training.ppoMaxTokenLenPerDevice"
 
 OVERRIDES = "spec.framework.overrides[0]"
 

@@ -92,7 +92,8 @@ def valid_value(node: Json, random: Random, *, depth: int = 0) -> Json:
         case "boolean":
             return random.random() < 0.5
         case "integer":
-            low, high = node.get("minimum", 0), node.get("maximum", 100)
+            low = node.get("minimum", 0)
+            high = node.get("maximum", 100)
             return random.choice((low, high, random.randint(low, min(high, low + 64)), 8, 16, 32))
         case "number":
             low, high = (node.get(key, node.get(f"exclusive{key.capitalize()}", 1)) for key in ("minimum", "maximum"))

@@ -81,7 +81,8 @@ def _classes(annotation: Type) -> Iterator[type[BaseModel]]:
 
 class _Reader:
     def __init__(self, classes: Mapping[str, type[BaseModel]], own: Mapping[str, ast.ClassDef]) -> None:
-        self.classes, self.own = classes, own
+        self.classes = classes
+        self.own = own
         self.attributes: dict[tuple[str, str], Type] = {}
         """(own class, attribute) -> type."""
         self.results: dict[str, ast.expr | None] = {}
@@ -166,7 +167,8 @@ class _Reader:
                 return next((each for each in [self.infer(value, names) for value in values] if each), None)
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 self.infer(test, names)
-                one, other = self.infer(body, names), self.infer(orelse, names)
+                one = self.infer(body, names)
+                other = self.infer(orelse, names)
                 return one or other
             case ast.Subscript(value=value, slice=index):
                 self.infer(index, names)

@@ -14,7 +14,9 @@ GROUP = VERL["cluster"]["workers"][0]
 CLASS = {"function": {"name": "team.rewards:LengthReward", "configMap": "rewards"}}
 ROLL: dict[str, Any] = {**VERL, "framework": {"type": "roll"}, "data": {"files": ["/mnt/rlt/math/train.jsonl"]}}
 VALIDATION = {"data.valFiles": ["/mnt/rlt/math/test.jsonl"], "training.validation": {"testFreq": 5}}
-TRAIN, INFER, OPTIONS = "actor_train", "actor_infer", "strategy_args.strategy_config"
+TRAIN = "actor_train"
+INFER = "actor_infer"
+OPTIONS = "strategy_args.strategy_config"
 MEGATRON = [f"{TRAIN}.strategy_args.strategy_name=megatron_train"]
 COMPLETE = merged(
     ROLL,

@@ -46,7 +46,8 @@ def resolve(job: dict[str, Any], runtime: dict[str, Any] | None = None) -> dict[
 
 @pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/mig-3g.40gb", "amd.com/gpu"])
 def test_gpus_have_separate_defaults(resource: str) -> None:
-    on_cpu, on_gpu = resolve(make_job(None)), resolve(make_job({**GPU, "resourceName": resource}))
+    on_cpu = resolve(make_job(None))
+    on_gpu = resolve(make_job({**GPU, "resourceName": resource}))
     for (block, field), expected in CHOICES.items():
         assert (on_cpu[block][field], on_gpu[block][field]) == expected, f"{block}.{field}"
 

@@ -17,7 +17,8 @@ QWEN3 = KNOWN["Qwen3-0.6B"]
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_dimensions_give_the_number_of_parameters_in_the_name(name: str) -> None:
     """The names round: Qwen2.5-7B has 7.6e9, Llama-3.2-1B 1.24e9 parameters."""
-    shape, named = KNOWN[name], parameters_in_name(name)
+    shape = KNOWN[name]
+    named = parameters_in_name(name)
     embeddings = shape.vocabulary * shape.hidden * (1 if shape.tied else 2)
     assert named is not None
     assert named * 0.95 <= shape.layers * shape.layer_parameters + embeddings <= named * 1.25

@@ -217,7 +217,8 @@ def test_idle_accelerators_are_warned_about() -> None:
 
 @pytest.mark.parametrize("name", ["strategy", "fsdp_config.strategy", "fsdp_config.fsdp_size"])
 def test_actor_and_reference_that_are_sharded_differently_are_warned_about(name: str) -> None:
-    actor, reference = f"actor_rollout_ref.actor.{name}=", f"actor_rollout_ref.ref.{name}="
+    actor = f"actor_rollout_ref.actor.{name}="
+    reference = f"actor_rollout_ref.ref.{name}="
     known = (*NODES, "actor_rollout_ref.rollout.n=8")
     (found,) = warnings(*known, f"{actor}2", f"{reference}4")
     assert found.startswith(f"spec.framework.command[7]: {reference}4: ")

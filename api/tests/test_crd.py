@@ -117,7 +117,8 @@ def test_a_status_is_cut_to_its_bounds() -> None:
     status = RLTrainingJobStatus.model_validate(
         {"conditions": [{**long, "observedGeneration": 2**70}] * 50, "progress": progress, "message": "é" * 5000}
     )
-    (condition, *_), schema = status.conditions, SCHEMA["properties"]["status"]["properties"]
+    condition, *_ = status.conditions
+    schema = SCHEMA["properties"]["status"]["properties"]
     assert len(status.conditions) == schema["conditions"]["maxItems"]
     assert len(condition.type) == schema["conditions"]["items"]["properties"]["type"]["maxLength"]
     assert condition.message.endswith("x…")

@@ -81,7 +81,8 @@ def try_values(schema: Schema) -> Iterator[Any]:
     elif kind == "boolean":
         yield from (True, False)
     elif kind in ("integer", "number"):
-        low, high = schema.get("minimum", 0), schema.get("maximum", 1e9)
+        low = schema.get("minimum", 0)
+        high = schema.get("maximum", 1e9)
         yield from (value for value in (2, 3, 0.25, 0.75, 1.5) if low <= value <= high)
     else:
         yield "x"
@@ -91,7 +92,8 @@ def try_values(schema: Schema) -> Iterator[Any]:
 def place(framework: str, path: str, value: Any) -> dict[str, Any]:
     """The complete job with the value at a path; [] is the first item."""
     spec: Any = copy.deepcopy(FRAMEWORKS[framework][0])
-    node, (*way, last) = spec, path.split(".")[1:]
+    node = spec
+    *way, last = path.split(".")[1:]
     for part in way:
         name = part.removesuffix("[]")
         node = node.setdefault(name, [{}] if part.endswith("[]") else {})

@@ -112,7 +112,8 @@ def test_offload_makes_room_for_the_engine() -> None:
 def test_muon_has_one_moment_of_the_layers_matrices() -> None:
     """At least 6.65 B parameters, of which 6.53 B are in the layers: 8 * 6.65 - 4 * 6.53 = 27.1 GB."""
     job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, **gpus(1)}
-    (adamw,), (muon,) = find(job), find({**job, "training.optimizer": "muon"})
+    (adamw,) = find(job)
+    (muon,) = find({**job, "training.optimizer": "muon"})
     assert "49.5 GiB AdamW's float32 moments" in adamw.message
     assert "25.2 GiB float32 moments of Muon and AdamW" in muon.message
 
@@ -126,7 +127,8 @@ def test_moments_of_8_bits_need_a_quarter_and_their_scales() -> None:
 
 def test_a_kl_term_in_the_reward_needs_a_reference_too() -> None:
     job = {"model": QWEN_7B, "algorithm.klLossCoef": 0, **gpus(1)}
-    (without,), (with_term,) = find(job), find({**job, "algorithm.klInReward": {}})
+    (without,) = find(job)
+    (with_term,) = find({**job, "algorithm.klInReward": {}})
     assert "reference" not in without.message
     assert "bfloat16 reference weights" in with_term.message
 

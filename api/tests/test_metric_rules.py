@@ -107,7 +107,8 @@ def test_a_divergence_that_is_not_finite_is_a_runaway() -> None:
 
 
 def test_the_evidence_is_constant_while_a_rule_is_broken() -> None:
-    healthy, falling = [{"actor/entropy": 0.5}] * 4, [{"actor/entropy": 0.009 / step} for step in range(1, 60)]
+    healthy = [{"actor/entropy": 0.5}] * 4
+    falling = [{"actor/entropy": 0.009 / step} for step in range(1, 60)]
     found = {
         tuple(list_broken(replay([*healthy, *falling[:steps]]), DEFAULTS))
         for steps in range(DEFAULTS["entropyCollapse"].steps, len(falling))
@@ -244,7 +245,8 @@ def read_run(file: Path) -> list[Metrics]:
 
 @pytest.mark.parametrize("file", sorted(HEALTHY_RUNS.glob("*.json")), ids=lambda file: file.stem)
 def test_runs_that_learn_have_no_finding(file: Path) -> None:
-    found, history = set(), MetricHistory()
+    found = set()
+    history = MetricHistory()
     for number, metrics in enumerate(read_run(file), 1):
         history = record(history, number, metrics, DEFAULTS)
         found |= {each.rule for each in list_broken(history, DEFAULTS)}

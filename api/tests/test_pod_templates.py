@@ -11,7 +11,8 @@ from pod_templates import ATTACKS, HARMLESS, container, for_container, pod
 from rlt_api.findings.finding import Finding
 from rlt_api.validation.validate import validate_job, validate_runtime
 
-HEAD, WORKER = "spec.cluster.head.podTemplate", "spec.cluster.workers[0].podTemplate"
+HEAD = "spec.cluster.head.podTemplate"
+WORKER = "spec.cluster.workers[0].podTemplate"
 Json = dict[str, Any]
 
 

@@ -17,7 +17,8 @@ from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.validation.validate import validate_job
 from rlt_pod.command.roll_layout import list_contradictions, parse_devices
 
-TRAIN, OPTIONS = "actor_train", "actor_train.strategy_args.strategy_config"
+TRAIN = "actor_train"
+OPTIONS = "actor_train.strategy_args.strategy_config"
 
 
 @pytest.mark.parametrize("name", TABLE)

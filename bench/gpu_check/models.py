@@ -49,7 +49,8 @@ def write_model(config: Qwen3Config | Qwen3MoeConfig, folder: Path, device: str)
     It is built on `device`, where random numbers are faster. The file has bfloat16, as published models do.
     """
     tokenizer = build_byte_tokenizer()
-    config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    config.eos_token_id = tokenizer.eos_token_id
+    config.pad_token_id = tokenizer.pad_token_id
     kind = Qwen3MoeForCausalLM if isinstance(config, Qwen3MoeConfig) else Qwen3ForCausalLM
     torch.manual_seed(0)
     with torch.device(device):

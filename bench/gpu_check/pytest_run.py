@@ -35,7 +35,9 @@ def run_tests(settings: Settings, title: str, files: Sequence[str]) -> Iterator[
     code = subprocess.run(command, check=False).returncode
     if not report.exists():
         raise RuntimeError(f"pytest ended with exit code {code} and without a report")
-    passed, failed, skipped = 0, list[str](), list[str]()
+    passed = 0
+    failed = list[str]()
+    skipped = list[str]()
     for case in ElementTree.parse(report).iter("testcase"):
         name = case.get("name", "")
         if case.find("failure") is not None or case.find("error") is not None:

@@ -136,7 +136,9 @@ async def _start_many(
     api: KubernetesApi, operator: Operator, kuberay: Process, template: Manifest, sizes: list[int], found: Rows
 ) -> None:
     """Start each number of jobs, then measure the last ones while they run and over a restart."""
-    bare, jobs, namespace = [], [], ""
+    bare = []
+    jobs = []
+    namespace = ""
     for size in sizes:
         if namespace:
             await clear(api, namespace)

@@ -47,7 +47,8 @@ def run_pods(cluster: Cluster) -> Iterator[Process]:
     """Nodes on which pods run at once, KubeRay's operator, and the simulated heads. Yields KubeRay's process."""
     assert cluster.layout
     nodes = [Node(f"node-{number}", {}, HUGE) for number in range(NODES)]
-    kuberay, simulator = make_kuberay(cluster.layout), make_simulator(cluster.layout)
+    kuberay = make_kuberay(cluster.layout)
+    simulator = make_simulator(cluster.layout)
     with fake_nodes(cluster, nodes), running(kuberay, simulator):
         wait_for_ok(simulator, f"http://127.0.0.1:{CONTROL_PORT}/heads")
         wait_for_ok(kuberay, f"http://127.0.0.1:{KUBERAY_PORT}/readyz")

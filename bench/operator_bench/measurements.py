@@ -89,7 +89,8 @@ async def measure_creation(api: KubernetesApi, kinds: Sequence[Kind], samples: i
             children[path] = await stack.enter_async_context(observing(api, path, lambda each: True))
         for number in range(samples + WARM_UP):
             for kind in kinds:
-                name, child = f"{kind.name}-{number}", children[kind.child_path]
+                name = f"{kind.name}-{number}"
+                child = children[kind.child_path]
                 started = time.time()
                 await api.create(kind.path, kind.make(name))
                 await child.wait(lambda: any(each.startswith(name) for each in child.times), f"a child of {name}")  # noqa: B023
@@ -107,7 +108,9 @@ async def start_jobs(api: KubernetesApi, operator: Operator, kuberay: Process, c
     await create_namespace(api, namespace)
     path = api_paths.jobs(namespace)
     async with observing(api, path, get_phase) as jobs:
-        started, cpu, kuberay_cpu = time.time(), operator.cpu_s(), kuberay.cpu_s()
+        started = time.time()
+        cpu = operator.cpu_s()
+        kuberay_cpu = kuberay.cpu_s()
         await create_all(api, path, [make_job(namespace, f"job-{number}") for number in range(count)])
         await jobs.wait(lambda: jobs.count("Running") == count, f"{count} jobs are Running")
         last = max(times["Running"] for times in jobs.times.values())
@@ -121,7 +124,8 @@ async def start_bare_clusters(
     await create_namespace(api, namespace)
     path = api_paths.ray_clusters(namespace)
     async with observing(api, path, lambda each: each.get("status", {}).get("state")) as clusters:
-        started, cpu = time.time(), kuberay.cpu_s()
+        started = time.time()
+        cpu = kuberay.cpu_s()
         manifests = [build_bare_cluster(template, namespace, f"job-{number}") for number in range(count)]
         await create_all(api, path, manifests)
         await clusters.wait(lambda: clusters.count("ready") == count, f"{count} RayClusters are ready")
@@ -134,9 +138,12 @@ async def start_bare_clusters(
 async def watch_running(api: KubernetesApi, operator: Operator, namespace: str, seconds: float) -> Running:
     """Measure the operator while the jobs of the namespace run."""
     count = len(await api.list(api_paths.jobs(namespace)))
-    started, cpu, requests = time.monotonic(), operator.cpu_s(), operator.requests()
+    started = time.monotonic()
+    cpu = operator.cpu_s()
+    requests = operator.requests()
     await asyncio.sleep(seconds)
-    elapsed, used = time.monotonic() - started, operator.cpu_s() - cpu
+    elapsed = time.monotonic() - started
+    used = operator.cpu_s() - cpu
     made = operator.requests() - requests
     return Running(count, used / elapsed, operator.memory_mb(), made, elapsed)
 

@@ -47,7 +47,8 @@ class Observer:
                 self._changed.set()
 
     def _see(self, item: Manifest) -> None:
-        name, state = item["metadata"]["name"], self._reduce(item)
+        name = item["metadata"]["name"]
+        state = self._reduce(item)
         self.states[name] = state
         self.changes[name] += 1
         self.times.setdefault(name, {}).setdefault(state, time.time())

@@ -34,7 +34,8 @@ PEERS = Family(
 )
 
 NAMESPACE = "kubeflow-system"
-TRAINER_PORT, JOBSET_PORT = 9004, 9005
+TRAINER_PORT = 9004
+JOBSET_PORT = 9005
 
 IN_ITS_FOLDER = 'mount --bind "$0" /tmp; exec "$@"'
 """Runs a program with a folder as its /tmp: both read certificates from /tmp/k8s-webhook-server/serving-certs."""
@@ -56,7 +57,8 @@ def build() -> Path:
 def run_peers(cluster: Cluster) -> Iterator[None]:
     """Kubeflow Trainer and JobSet, with the runtime torch-distributed."""
     assert cluster.layout
-    built, state = build(), cluster.layout.state
+    built = build()
+    state = cluster.layout.state
     for crds in ("jobset-crds", "trainer-crds"):
         files = [argument for file in sorted((built / crds).glob("*.x-k8s.io_*.yaml")) for argument in ("-f", file)]
         files += [each for file in sorted((built / crds).glob("trainer*.yaml")) for each in ("-f", file)]

@@ -31,7 +31,8 @@ MAX_TO_TRAIN_JOB = 1.5
 def describe_creation(seconds: Mapping[str, Sequence[float]]) -> list[Row]:
     """From a job's creation to its child's, in comparison with each peer."""
     quantiles = {name: (statistics.median(each), percentile(each, 0.99)) for name, each in seconds.items()}
-    own, rows = quantiles["rlt"], []
+    own = quantiles["rlt"]
+    rows = []
     for peer, title, limit in (
         ("rayjob", "RayJob → RayCluster", 1.0),
         ("trainjob", "TrainJob → JobSet", MAX_TO_TRAIN_JOB),
@@ -151,7 +152,8 @@ def describe_restart(found: Restart) -> Row:
 
 def describe_freshness(ages: Sequence[float], count: int) -> Row:
     """From the end of a step to the status that has it."""
-    p50, p99 = statistics.median(ages), percentile(ages, 0.99)
+    p50 = statistics.median(ages)
+    p99 = percentile(ages, 0.99)
     return Row(
         f"step finished → seen in `kubectl get`, {count} jobs",
         f"p99 under {MAX_AGE_S:.0f} s",

@@ -103,7 +103,8 @@ class Heads:
         return self._now() >= self._get_end(started)
 
     def _build_report(self, started: float) -> str:
-        interval, total = self.settings.seconds_per_step, self.settings.total_steps
+        interval = self.settings.seconds_per_step
+        total = self.settings.total_steps
         step = min(total, int((self._now() - started) / interval))
         report = ProgressReport(
             stage="finished" if step == total else "training",

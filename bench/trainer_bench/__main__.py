@@ -29,7 +29,8 @@ def main() -> None:
     names = chosen or list(ROWS)
     if unknown := sorted(set(names) - set(ROWS)):
         raise SystemExit(f"unknown rows: {', '.join(unknown)}. Rows: {', '.join(ROWS)}")
-    found, lines = list[Row](), list[str]()
+    found = list[Row]()
+    lines = list[str]()
     for name in names:
         row, seconds = measure(name)
         found.append(row)

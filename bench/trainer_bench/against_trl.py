@@ -21,12 +21,17 @@ from rlt_trainer.policy.model_files import prepare_model_files
 from trainer_bench.configs import MODEL, build_config
 from trainer_bench.local_run import run_local
 
-PROMPTS, N, RESPONSE_TOKENS = 16, 8, 512
-STEPS, FIRST = 8, 2
-"""Steps of a run, and the first one that counts."""
+PROMPTS = 16
+N = 8
+RESPONSE_TOKENS = 512
+STEPS = 8
+"""Steps of a run."""
+FIRST = 2
+"""The first step that counts."""
 LEARNING_RATE = 1e-6
 MIN_RATIO = 1.5
-WHAT, TARGET = "tokens/s against TRL's GRPOTrainer (trl 1.16.0)", f"at least {MIN_RATIO} x"
+WHAT = "tokens/s against TRL's GRPOTrainer (trl 1.16.0)"
+TARGET = f"at least {MIN_RATIO} x"
 TEXTS = [f"{chr(97 + number)} is a letter:" for number in range(PROMPTS)]
 CORES = len(os.sched_getaffinity(0))
 
@@ -37,7 +42,8 @@ def measure() -> Row:
         python = create_environment("trl", ROOT / "out/oracles")
     except subprocess.CalledProcessError as error:
         return Row(WHAT, TARGET, f"trl could not be installed: {error}", None, {})
-    ours, theirs = measure_ours(), measure_trl(python)
+    ours = measure_ours()
+    theirs = measure_trl(python)
     ratio = ours / theirs
     return Row(
         WHAT,

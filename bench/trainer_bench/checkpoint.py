@@ -14,7 +14,9 @@ from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.workers.train_worker import TrainWorker
 from trainer_bench.configs import LOOPBACK, build_config
 
-ROWS, PROMPT_TOKENS, RESPONSE_TOKENS = 128, 32, 96
+ROWS = 128
+PROMPT_TOKENS = 32
+RESPONSE_TOKENS = 96
 PAIRS = 6
 MAX_SHARE = 0.05
 
@@ -27,7 +29,9 @@ def measure() -> Row:
         worker.load_models()
         worker.start_stage(1e-4)
         batch = build_batch()
-        saves, beside, alone = [], [], []
+        saves = []
+        beside = []
+        alone = []
         for step in range(1, PAIRS + 2):
             saves.append(measure_save(worker, step))
             beside.append(measure_step(worker, batch))

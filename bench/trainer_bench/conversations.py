@@ -24,7 +24,8 @@ from rlt_trainer.environments.conversations import Conversations
 from rlt_trainer.rollout.engine import Sampling
 from trainer_bench.waiting import TOOL_S
 
-CONVERSATIONS, TURNS = 32, 4
+CONVERSATIONS = 32
+TURNS = 4
 MAX_S = 0.4
 EOS = 257
 CALL = f"<tool_call>{json.dumps({'name': 'wait', 'arguments': {'text': 'x'}})}</tool_call>"
@@ -51,7 +52,8 @@ def describe(kind: str, multi_turn: dict[str, Any]) -> Row:
 
 async def run(multi_turn: MultiTurn) -> list[float]:
     """Return the seconds of each turn but the first, which starts the processes."""
-    tokenizer, policy = build_byte_tokenizer(), Policy()
+    tokenizer = build_byte_tokenizer()
+    policy = Policy()
     prompts = tokenize([Example("q", "", "", "bench")] * CONVERSATIONS, tokenizer, tools=[])
     conversations = Conversations(multi_turn, Data(max_response_length=10_000), tokenizer)
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=1000, stop_token_ids=(EOS,))

@@ -27,7 +27,9 @@ from rlt_trainer.workers.train_worker import TrainWorker
 from trainer_bench.configs import build_config
 from trainer_bench.interleaved import Times, compare
 
-GROUP, PROMPT_TOKENS, MINI_BATCHES = 8, 128, 4
+GROUP = 8
+PROMPT_TOKENS = 128
+MINI_BATCHES = 4
 ROUNDS = 5
 
 

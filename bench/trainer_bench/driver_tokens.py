@@ -7,7 +7,9 @@ from bench_report import Row
 
 from trainer_bench.driver_step import measure_driver
 
-TOKENS, RESPONSES, RANKS = 1_000_000, 1024, 8
+TOKENS = 1_000_000
+RESPONSES = 1024
+RANKS = 8
 MAX_S = 0.1
 
 
@@ -16,7 +18,8 @@ def measure() -> Row:
     weights = np.random.default_rng(0).lognormal(0.0, 0.5, RESPONSES)
     lengths = np.maximum(1, weights / weights.sum() * TOKENS).astype(int).tolist()
     times = measure_driver(lengths, RANKS)
-    moved, whole = min(times.ours), min(times.other)
+    moved = min(times.ours)
+    whole = min(times.other)
     return Row(
         "1 M response tokens through the driver: received, padded, sent to the train workers three times",
         f"under {MAX_S} s of CPU",

@@ -21,7 +21,8 @@ class Times:
         return statistics.median(ours / other for ours, other in zip(self.ours, self.other, strict=True))
 
     def __str__(self) -> str:
-        ours, other = statistics.median(self.ours), statistics.median(self.other)
+        ours = statistics.median(self.ours)
+        other = statistics.median(self.other)
         return f"{self.ratio:.2f} x ({ours:.3g} and {other:.3g} s)"
 
 

@@ -15,19 +15,25 @@ from bench_report import Row
 from trainer_bench.configs import build_config
 from trainer_bench.local_run import run_local
 
-STEPS, FIRST = 24, 6
-"""Steps of a run, and the first one whose time counts."""
+STEPS = 24
+"""Steps of a run."""
+FIRST = 6
+"""The first step whose time counts."""
 LAST = 5
 """Steps at the end of a run whose mean score is compared."""
-MIN_RATIO, MAX_SCORE_DIFFERENCE = 1.4, 0.05
-PROMPTS, N, ANSWER = 2, 4, "0" * 127
+MIN_RATIO = 1.4
+MAX_SCORE_DIFFERENCE = 0.05
+PROMPTS = 2
+N = 4
+ANSWER = "0" * 127
 MODEL = {"seed": 1, "hiddenSize": 512, "intermediateSize": 1536, "numHiddenLayers": 4, "numAttentionHeads": 4}
 ONE_STEP_OFF = {"staleness": {"maxSteps": 1}}
 
 
 def measure() -> Row:
     """Compare the median seconds of a step, and the final scores, from 0 to 1."""
-    on_policy, ahead = run({}, {}), run(ONE_STEP_OFF, {"rolloutCorrection": {"level": "token"}})
+    on_policy = run({}, {})
+    ahead = run(ONE_STEP_OFF, {"rolloutCorrection": {"level": "token"}})
     on_policy_s, ahead_s = (
         statistics.median(step["timing_s/step"] for step in run[FIRST:]) for run in (on_policy, ahead)
     )

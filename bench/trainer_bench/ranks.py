@@ -16,9 +16,12 @@ from rlt_trainer.cluster.actors import results, submit
 from trainer_bench.driver_step import GROUP, MINI_BATCHES, measure_driver
 
 RANKS = (8, 64, 256, 1024)
-ROWS, TOKENS = GROUP * MINI_BATCHES, 8
-"""Responses of a rank, and tokens of a response."""
-ACTORS, CALLS = 4, 3
+ROWS = GROUP * MINI_BATCHES
+"""Responses of a rank."""
+TOKENS = 8
+"""Tokens of a response."""
+ACTORS = 4
+CALLS = 3
 COMPARED = 64
 MAX_RATIO = 1.5
 

@@ -17,7 +17,9 @@ from rlt_trainer.workers.rollout_worker import RolloutWorker
 from trainer_bench.configs import LOOPBACK, build_config
 from trainer_bench.interleaved import Times
 
-REQUESTS, CONCURRENT, MEAN_TOKENS = 160, 16, 48
+REQUESTS = 160
+CONCURRENT = 16
+MEAN_TOKENS = 48
 ROUNDS = 4
 MAX_RATIO = 1.05
 SAMPLING = Sampling(temperature=1.0, top_p=1.0, max_tokens=512, stop_token_ids=())
@@ -82,7 +84,8 @@ async def measure_direct(worker: RolloutWorker, lengths: Sequence[int]) -> float
     requests = [
         Request(number, build_prompt(number), number, SAMPLING, length) for number, length in enumerate(lengths)
     ]
-    left, all_done = len(requests), asyncio.Event()
+    left = len(requests)
+    all_done = asyncio.Event()
 
     def done(number: int, result: Response | EngineError) -> None:
         nonlocal left

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PARAMETERS = 8.2e9
-ROWS_PER_RANK, PROMPT_TOKENS, RESPONSE_TOKENS, LONGEST = 32, 512, 2000, 8192
+ROWS_PER_RANK = 32
+PROMPT_TOKENS = 512
+RESPONSE_TOKENS = 2000
+LONGEST = 8192
 BUCKET_BYTES = 256 * 2**20
 """rlt_trainer.rollout.buckets.BUCKET_BYTES"""
 RECEIVED_BYTES = 9
@@ -25,8 +28,9 @@ TRAIN_CALLS = 10
 end_step, finished_saves"""
 ENGINE_CALLS = 6
 """pause, receive_weights, sum_weights, resume, log_probs, end_step; without submit and ended"""
-DRIVER_S_PER_TOKEN, DRIVER_S_PER_RANK = 0.18e-6, 1.9e-3
-"""CPU seconds: measured by the rows driver and ranks."""
+DRIVER_S_PER_TOKEN = 0.18e-6
+DRIVER_S_PER_RANK = 1.9e-3
+"""CPU seconds of the driver per token and per rank, measured by the rows driver and ranks."""
 
 
 @dataclass(frozen=True)

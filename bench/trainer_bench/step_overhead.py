@@ -20,9 +20,13 @@ from trainer_bench.configs import build_config
 from trainer_bench.local_run import run_local
 
 COMPUTED = ("gen", "old_log_prob", "ref", "update_actor")
-PROMPTS, N, RESPONSE_TOKENS = 16, 16, 128
-STEPS, FIRST = 12, 4
-"""Steps of the run, and the first one that counts."""
+PROMPTS = 16
+N = 16
+RESPONSE_TOKENS = 128
+STEPS = 12
+"""Steps of the run."""
+FIRST = 4
+"""The first step that counts."""
 MAX_RATIO = 1.05
 
 

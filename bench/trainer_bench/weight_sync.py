@@ -25,8 +25,9 @@ from rlt_trainer.rollout.weight_channel import (
 )
 from trainer_bench.interleaved import Times, compare
 
-TENSORS, ELEMENTS = 64, 2**22
-"""Together 1 GiB in float32."""
+TENSORS = 64
+ELEMENTS = 2**22
+"""Of each tensor. All tensors together have 1 GiB in float32."""
 ROUNDS = 3
 MAX_RATIO = 2.0
 CPU = torch.device("cpu")
@@ -75,7 +76,8 @@ def sync(open_sender: Callable[[], WeightSender], address: ChannelAddress) -> tu
     process = context.Process(target=receive, args=(other_end, address), daemon=True)
     process.start()
     channel = open_sender()
-    weights, copies = build_weights(), build_weights()
+    weights = build_weights()
+    copies = build_weights()
     assert connection.recv() == "ready"
 
     def send() -> None:
@@ -99,7 +101,8 @@ def sync(open_sender: Callable[[], WeightSender], address: ChannelAddress) -> tu
 def receive(connection: Connection, address: ChannelAddress) -> None:
     """Load the weights of each sync, as TransformersEngine does."""
     torch.set_num_threads(1)
-    weights, channel = build_weights(), open_receiver(address, CPU)
+    weights = build_weights()
+    channel = open_receiver(address, CPU)
     connection.send("ready")
     while connection.recv() == "receive":
         for name, tensor in receive_weights(channel):

@@ -21,7 +21,8 @@ from rlt_operator import metrics
 from rlt_trainer.telemetry.exposition import Snapshot, build_families
 
 FILE = Path(__file__).with_suffix(".json")
-NAMESPACE, JOB = "demo", "arithmetic-grpo"
+NAMESPACE = "demo"
+JOB = "arithmetic-grpo"
 SAVE_FREQ = 25
 UPDATED = "2026-01-01T00:00:00Z"
 
@@ -118,7 +119,8 @@ def write_blocks(folder: Path, *, end: float) -> Period:
 
 def _sum_durations(steps: list[dict[str, Any]]) -> list[float]:
     """The seconds from the start to the end of each step."""
-    total, sums = 0.0, []
+    total = 0.0
+    sums = []
     for step in steps:
         total += step["timing_s/step"]
         sums.append(total)

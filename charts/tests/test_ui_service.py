@@ -75,10 +75,8 @@ def test_each_watched_namespace_has_a_role(render: Render) -> None:
 
 def test_the_service_is_internal_and_selects_the_pod_of_the_page_alone(render: Render) -> None:
     manifests = render("ui.enabled=true")
-    service, labels = (
-        only(manifests, "Service"),
-        only(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"],
-    )
+    service = only(manifests, "Service")
+    labels = only(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["type"] == "ClusterIP"
     assert service["spec"]["selector"].items() <= labels.items()
     (operator,) = (each for each in manifests if each["kind"] == "Deployment" and each["metadata"]["name"] != NAME)

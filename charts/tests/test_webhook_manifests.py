@@ -60,7 +60,8 @@ def test_the_operator_serves_the_configured_webhook(render: Render) -> None:
     options = build_parser().parse_args(container["args"])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert options.webhook_port == ports["webhook"] == 10250
-    (configuration,), (service,) = of_kind(manifests, "ValidatingWebhookConfiguration"), of_kind(manifests, "Service")
+    (configuration,) = of_kind(manifests, "ValidatingWebhookConfiguration")
+    (service,) = of_kind(manifests, "Service")
     assert options.webhook_configuration == configuration["metadata"]["name"]
     called = configuration["webhooks"][0]["clientConfig"]["service"]
     assert (called["name"], called["path"]) == (service["metadata"]["name"], "/validate")
@@ -74,7 +75,8 @@ def test_the_operator_serves_the_configured_webhook(render: Render) -> None:
 def test_cert_manager_issues_the_certificate_that_the_operator_reads(render: Render) -> None:
     manifests = render("webhook.certificates=cert-manager")
     pod = pod_of(manifests)
-    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (container,) = pod["containers"]
+    (volume,) = pod["volumes"]
     (mount,) = container["volumeMounts"]
     assert build_parser().parse_args(container["args"]).webhook_certificates == Path(mount["mountPath"])
     authority, certificate = of_kind(manifests, "Certificate")

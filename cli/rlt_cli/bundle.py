@@ -62,7 +62,9 @@ class Bundle:
             for path, text in sorted(files.items()):
                 content = text.encode(errors="replace")
                 member = tarfile.TarInfo(f"{folder}/{path}")
-                member.size, member.mtime, member.mode = len(content), now.timestamp(), 0o600
+                member.size = len(content)
+                member.mtime = now.timestamp()
+                member.mode = 0o600
                 archive.addfile(member, io.BytesIO(content))
 
 
@@ -139,7 +141,8 @@ async def _add_events(bundle: Bundle, connection: Connection, objects: list[Mani
 
 async def _add_pod_logs(bundle: Bundle, connection: Connection, pod: Manifest) -> None:
     """Add the current and the previous log of each container."""
-    name, status = pod["metadata"]["name"], pod.get("status", {})
+    name = pod["metadata"]["name"]
+    status = pod.get("status", {})
     for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
         for previous in (False, True) if container.get("restartCount") else (False,):
             path = f"logs/{name}/{container['name']}{'.previous' if previous else ''}.log"
@@ -160,7 +163,8 @@ async def _add_log(
 
 async def _add_program_log(bundle: Bundle, connection: Connection, job: Manifest) -> None:
     """Add the output of the program, while the head exists."""
-    name, id = job["metadata"]["name"], job.get("status", {}).get("rayCluster", {}).get("jobId")
+    name = job["metadata"]["name"]
+    id = job.get("status", {}).get("rayCluster", {}).get("jobId")
     if id is None:
         bundle.errors.append("logs/program.log: no program runs")
         return

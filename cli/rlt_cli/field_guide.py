@@ -19,8 +19,10 @@ from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_api.validation.rules import RULES, TRAINER_RULES
 
 MODELS: dict[str, type[ApiModel]] = {KIND: RLTrainingJobSpec, RUNTIME_KIND: RLRuntimeSpec}
-SPEC, STATUS = "spec", "status"
-"""The roots of a job's fields. Fields of the status, which the operator writes, are found by their whole path."""
+SPEC = "spec"
+"""The root of the fields that a user sets."""
+STATUS = "status"
+"""The root of the fields that the operator writes. They are found by their whole path."""
 
 
 @dataclass(frozen=True)
@@ -204,9 +206,11 @@ def _walk(field: Field) -> Iterator[Field]:
 
 
 def _children(field: Field) -> Iterator[Field]:
-    inner, path = field.schema, field.path
+    inner = field.schema
+    path = field.path
     if "properties" in inner.get("items", {}):
-        inner, path = inner["items"], f"{path}[]"
+        inner = inner["items"]
+        path = f"{path}[]"
     for name, schema in inner.get("properties", {}).items():
         yield Field(field.kind, f"{path}.{name}", schema, (*field.parents, inner))
 

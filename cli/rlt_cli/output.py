@@ -14,7 +14,10 @@ import click
 from rlt.yaml_text import to_yaml
 from rlt_cli.table import format_table
 
-TABLE, JSON, YAML = FORMATS = ("table", "json", "yaml")
+TABLE = "table"
+JSON = "json"
+YAML = "yaml"
+FORMATS = (TABLE, JSON, YAML)
 KUBECTL_TEMPLATES = ("jsonpath", "jsonpath-as-json", "go-template", "custom-columns")
 
 Command = TypeVar("Command", bound=Callable[..., Any])

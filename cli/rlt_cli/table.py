@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-GAP, NARROW_GAP = "   ", "  "
-"""Space between columns, and in a table that fits the width only with it."""
+GAP = "   "
+"""Space between columns."""
+NARROW_GAP = "  "
+"""Space between columns in a table that fits the width only with it."""
 MIN_TEXT_WIDTH = 24
 """Minimum width of a last column that is wrapped beside the others. A narrower one is put below its row."""
 INDENT = "  "

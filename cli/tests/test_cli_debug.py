@@ -164,7 +164,9 @@ class Client:
     """A debugger: a client of the Debug Adapter Protocol."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer, self.numbers = reader, writer, count(1)
+        self.reader = reader
+        self.writer = writer
+        self.numbers = count(1)
 
     def send(self, command: str, **arguments: Any) -> None:
         request = {"seq": next(self.numbers), "type": "request", "command": command, "arguments": arguments}

@@ -70,7 +70,8 @@ def test_a_checkpoint_that_may_exist_is_exported(checkpoint: dict[str, Any], ste
 
 class StubApi:
     def __init__(self, stored: Manifest, *, exists: bool = False) -> None:
-        self.stored, self.exists = stored, exists
+        self.stored = stored
+        self.exists = exists
         self.created: list[tuple[str, Manifest]] = []
 
     async def get(self, path: str) -> Manifest:

@@ -47,9 +47,11 @@ def test_every_command_has_the_three_formats(name: str) -> None:
 
 @pytest.mark.parametrize("arguments", OFFLINE, ids=" ".join)
 def test_json_and_yaml_are_the_same_data(arguments: tuple[str, ...]) -> None:
-    as_json, as_yaml = rlt(*arguments, "-o", "json"), rlt(*arguments, "-o", "yaml")
+    as_json = rlt(*arguments, "-o", "json")
+    as_yaml = rlt(*arguments, "-o", "yaml")
     assert (as_json.exit_code, as_yaml.exit_code) == (0, 0), as_json.stderr
-    data, documents = json.loads(as_json.stdout), list(yaml.safe_load_all(as_yaml.stdout))
+    data = json.loads(as_json.stdout)
+    documents = list(yaml.safe_load_all(as_yaml.stdout))
     assert documents == (data["items"] if isinstance(data, dict) and data.get("kind") == "List" else [data])
 
 

@@ -56,7 +56,8 @@ def list_machines(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_the_example_for_slurm_has_nodes_devices_time_and_fabric(tmp_path: Path) -> None:
-    path, nodes = EXAMPLES / "29-slurm.yaml", tmp_path / "machines.yaml"
+    path = EXAMPLES / "29-slurm.yaml"
+    nodes = tmp_path / "machines.yaml"
     nodes.write_text(yaml.safe_dump(list_machines(yaml.safe_load(path.read_text())["spec"]["cluster"]["workers"])))
     options = ("--target", "slurm", "--container-runtime", "apptainer", "--nodes", str(nodes))
     script = rlt(*RENDER, str(path), *options).stdout.splitlines()

@@ -14,7 +14,8 @@ import pytest
 from rlt_cli.pod_usage import GpuUsage, PodUsage, format_usage, parse_nvidia_smi, parse_probe, parse_rocm_smi
 from rlt_pod import probe as pod_probe
 
-MIB, GIB = 2**20, 2**30
+MIB = 2**20
+GIB = 2**30
 NVIDIA_SMI = "0, 98, 71234, 81559\n1, 0, 71190, 81559\n"
 ROCM_SMI = """WARNING: AMD GPU device(s) is/are in a low-power state. Check power control/runtime_status
 

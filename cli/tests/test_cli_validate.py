@@ -376,7 +376,8 @@ def test_the_default_runtime_completes_a_job(tmp_path: Path) -> None:
     """--default-runtime is the label of the namespace; --runtime has the runtime."""
     example = yaml.safe_load((EXAMPLES / "03-with-a-runtime.yaml").read_text())
     del example["spec"]["runtimeRef"]
-    job, runtime = tmp_path / "job.yaml", str(EXAMPLES / "runtimes/cpu.yaml")
+    job = tmp_path / "job.yaml"
+    runtime = str(EXAMPLES / "runtimes/cpu.yaml")
     job.write_text(yaml.safe_dump(example))
     without = CliRunner().invoke(cli, ["validate", str(job), "--runtime", runtime])
     assert without.exit_code == 1

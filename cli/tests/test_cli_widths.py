@@ -128,7 +128,8 @@ def test_without_a_width_no_line_is_wrapped() -> None:
 
 
 def test_a_table_that_is_too_wide_has_a_line_for_each_cell() -> None:
-    columns, rows = ("NAME", "PHASE", "STEP"), [("a" * 20, "Running", 7), ("b" * 20, "Pending", None)]
+    columns = ("NAME", "PHASE", "STEP")
+    rows = [("a" * 20, "Running", 7), ("b" * 20, "Pending", None)]
     assert format_table(columns, rows, 28).splitlines() == [
         *(f"NAME    {'a' * 20}", "PHASE   Running", "STEP    7"),
         *("", f"NAME    {'b' * 20}", "PHASE   Pending"),

@@ -112,7 +112,9 @@ class Client:
         updated in place, elsewhere with a line for each change. Returns the job."""
         from rlt.notebook.live_view import LiveView, Steps, keep_steps
 
-        view, steps, last = LiveView(), dict[int, Any](), None
+        view = LiveView()
+        steps = dict[int, Any]()
+        last = None
         for last in self.follow(job):
             progress = last.status.progress
             kept: Steps = keep_steps(steps, progress.step if progress else 0)

@@ -110,7 +110,8 @@ class Connection:
 
     async def patch_job(self, name: str, patch: Manifest, *, field_manager: str) -> Manifest:
         """Apply a JSON merge patch to a job. Returns the stored job."""
-        path, query = api_paths.job(self.namespace, name), {"fieldManager": field_manager}
+        path = api_paths.job(self.namespace, name)
+        query = {"fieldManager": field_manager}
         content = "application/merge-patch+json"
         return _parse_object(*await self.api.send("PATCH", path, query=query, body=patch, content=content))
 
@@ -119,8 +120,11 @@ class Connection:
 
         If the API server is unavailable, it notifies and retries.
         """
-        uid, seen, unavailable = (await self.get_job(name))["metadata"]["uid"], None, False
-        path, which = api_paths.jobs(self.namespace), {"fieldSelector": f"metadata.name={name}"}
+        uid = (await self.get_job(name))["metadata"]["uid"]
+        seen = None
+        unavailable = False
+        path = api_paths.jobs(self.namespace)
+        which = {"fieldSelector": f"metadata.name={name}"}
         while True:
             try:
                 # Watch from the list's version: the job's own may be older than the API server's watch cache.
@@ -167,7 +171,8 @@ class Connection:
         secret_name = find_ray_token_name(head) if head else None
         if secret_name is None:
             return {}
-        job, secret = await self.get_job(name), await self.api.get(api_paths.secret(self.namespace, secret_name))
+        job = await self.get_job(name)
+        secret = await self.api.get(api_paths.secret(self.namespace, secret_name))
         token = parse_ray_token(secret, owner_uid=job["metadata"]["uid"]) if secret else None
         if token is None:
             message = f"Secret {secret_name} with the token of job {name} does not exist."

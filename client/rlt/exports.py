@@ -45,7 +45,9 @@ async def export_checkpoint(
 def build_export_manifest(manifest: Manifest, step: int | None, kube_context: KubeContext) -> Manifest:
     """Build the Job for an RLTrainingJob. Raises UnavailableError if the checkpoint cannot be exported."""
     job = parse_job(manifest)
-    name, spec, status = job.name, job.spec, kube_context.command_line(f"status {job.name}")
+    name = job.name
+    spec = job.spec
+    status = kube_context.command_line(f"status {job.name}")
     if spec is None:
         raise UnavailableError(f"The spec of job {name} is invalid.", next=status)
     if not spec.storage.outlives_pods:

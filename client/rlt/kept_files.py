@@ -87,7 +87,8 @@ def has_kept_files(job: Manifest) -> bool:
 
 def build_reader_pod(job: Job, spec: RLTrainingJobSpec, *arguments: str) -> Manifest:
     """Build the pod."""
-    directory, mount = names.run_directory(job.name, uid=job.uid, spec=spec), names.mount_path(spec)
+    directory = names.run_directory(job.name, uid=job.uid, spec=spec)
+    mount = names.mount_path(spec)
     command, *rest = arguments
     amounts = {"cpu": "100m", "memory": "256Mi"}
     storage = build_storage_source(job, spec.storage)

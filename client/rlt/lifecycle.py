@@ -61,7 +61,8 @@ async def wait_for_condition(
 
     Raises JobFailedError if the condition cannot become True, and WaitTimeoutError. A timeout of 0 reads the job once.
     """
-    status_command, job = connection.kube_context.command_line(f"status {name}"), None
+    status_command = connection.kube_context.command_line(f"status {name}")
+    job = None
     try:
         async with asyncio.timeout(timeout_s or None):
             async with aclosing(_observe(connection, name, once=timeout_s == 0)) as jobs:

@@ -81,7 +81,8 @@ def parse_documents(file: str, content: bytes) -> Iterator[Document]:
 
 def _split_list(document: Document) -> Iterator[Document]:
     """Yield the items of a List, the output of `kubectl get -o yaml`, or the document itself."""
-    kind, items = document.manifest.get("kind"), document.manifest.get("items")
+    kind = document.manifest.get("kind")
+    items = document.manifest.get("items")
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
         yield document
         return

@@ -19,7 +19,8 @@ async def find_pod(connection: Connection, name: str, pod: str | None, worker: i
                 return each
         names = ", ".join(each["metadata"]["name"] for each in pods) or "none"
         raise NotFoundError(f"Job {name} has no pod {pod}. Its pods: {names}.", next=status_command)
-    pods, index = [each for each in pods if is_head(each) == (worker is None)], worker or 0
+    pods = [each for each in pods if is_head(each) == (worker is None)]
+    index = worker or 0
     if index >= len(pods):
         missing = "no head pod" if worker is None else f"no worker pod {worker}: it has {len(pods)}"
         raise NotFoundError(f"Job {name} has {missing}.", next=status_command)

@@ -37,7 +37,8 @@ async def follow_program_log(
     """Wait until the program or the step starts, then yield its output until it ends."""
     id = await _wait_for_start(connection, name, step)
     path = api_paths.service_proxy(connection.namespace, head_service(name), DASHBOARD_PORT)
-    received, printed = 0, ""
+    received = 0
+    printed = ""
     if tail is not None:
         text = await get_program_log(connection, name, step)
         yield take_last_lines(text, tail)
@@ -49,7 +50,8 @@ async def follow_program_log(
             async with connection.api.web_socket(f"{path}/api/jobs/{id}/logs/tail", headers) as socket:
                 async for message in socket:
                     text = str(message.data)
-                    new, skip = text[skip:], max(0, skip - len(text))
+                    new = text[skip:]
+                    skip = max(0, skip - len(text))
                     received += len(new)
                     yield new
         except ApiError as error:
@@ -83,7 +85,8 @@ async def _wait_for_start(connection: Connection, name: str, step: str | None) -
 def _ray_job_id(job: Manifest, step: str | None) -> str | None:
     """Id of the Ray job for the program or a step, if the current head has it."""
     status = job.get("status", {})
-    cluster, attempt = status.get("rayCluster", {}), status.get("currentAttempt", {})
+    cluster = status.get("rayCluster", {})
+    attempt = status.get("currentAttempt", {})
     if step is None or not cluster:
         id: str | None = cluster.get("jobId")
         return id

@@ -144,7 +144,8 @@ def get_runtime_name(manifest: Mapping[str, Any], policy: RuntimePolicy) -> str 
 
 def _has_other_kind(manifest: Mapping[str, Any]) -> bool:
     """Whether it is a manifest of another API. A misspelled rlt kind is not."""
-    version, kind = manifest.get("apiVersion"), manifest.get("kind")
+    version = manifest.get("apiVersion")
+    kind = manifest.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
         return False
     return not version.startswith(GROUP) and not difflib.get_close_matches(kind.lower(), RLT_KINDS, cutoff=0.7)
@@ -176,7 +177,8 @@ def _warning_notes(
 ) -> Iterator[Note]:
     """The warnings of rlt_api with file and line, also for a spec that a rule rejects. None if types or fields are
     invalid. Those about the whole spec need the runtime of the job."""
-    manifest, name = document.manifest, get_runtime_name(document.manifest, policy)
+    manifest = document.manifest
+    name = get_runtime_name(document.manifest, policy)
     match manifest:
         case {"kind": str(kind), "spec": dict(spec)} if kind in SPECS and not any(
             validate_structure(spec, SPECS[kind], "spec")

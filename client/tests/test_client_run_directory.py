@@ -128,7 +128,8 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_of_a_large_file_the_end_is_read(tmp_path: Path) -> None:
-    file, notes = tmp_path / "metrics.jsonl", list[str]()
+    file = tmp_path / "metrics.jsonl"
+    notes = list[str]()
     file.write_text("".join(map(step, range(100))))
     found = [each["step"] for each in iterate_json_lines(file, 500, notes)]
     assert found == list(range(100 - len(found), 100))

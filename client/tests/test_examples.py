@@ -209,7 +209,8 @@ def test_a_job_of_kueue_has_the_queue_and_the_priority() -> None:
 
 def test_only_the_workers_run_on_spot_nodes() -> None:
     rendered = render("spot", SPOT)
-    worker, head = get_pod(rendered), get_head(rendered)
+    worker = get_pod(rendered)
+    head = get_head(rendered)
     assert worker["nodeSelector"] == {"cloud.google.com/gke-spot": "true"}
     assert any(each["key"] == "cloud.google.com/gke-spot" for each in worker["tolerations"])
     assert worker["terminationGracePeriodSeconds"] < 30

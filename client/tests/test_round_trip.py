@@ -36,7 +36,8 @@ from rlt_core.targets.slurm import SlurmOptions, build_slurm_script
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = yaml.safe_load((ROOT / "examples/runtimes/cpu.yaml").read_text())
-AMD_NODES, NVIDIA_NODES = CASES["amd-verl-cluster"].nodes, CASES["onprem-ib"].nodes
+AMD_NODES = CASES["amd-verl-cluster"].nodes
+NVIDIA_NODES = CASES["onprem-ib"].nodes
 Json = dict[str, Any]
 RENDERERS: dict[str, Callable[[Launch], str]] = {
     "slurm": lambda launch: build_slurm_script(launch, SlurmOptions("apptainer", None, None)),
@@ -116,7 +117,8 @@ def test_a_verl_command_converts_to_a_job_with_the_same_command(version: str) ->
         converted = convert(shlex.join(command), "source", "verl").manifest["spec"]
         assert converted["framework"].get("version", "0.9") == version
         spec = RLTrainingJobSpec.model_validate(build_resolved_spec(converted, None))
-        wanted, got = read_settings(command), read_settings(build_arguments(spec, RUN))
+        wanted = read_settings(command)
+        got = read_settings(build_arguments(spec, RUN))
         assert (name, {key: got.get(key) for key in wanted}) == (name, wanted)
         for key in got.keys() - wanted.keys():
             setting = find(key, load_mapping().verl)

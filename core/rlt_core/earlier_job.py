@@ -59,7 +59,8 @@ def find_checkpoint(spec: RLTrainingJobSpec, other: Job | None) -> str | Missing
         where = f"on PVC {claim}" if claim else "on a volume that is deleted with its pods"
         fix = f"use spec.storage.claimName: {claim}" if claim else "use a job with storage.claimName"
         return _miss(name, f"has its checkpoints {where}: {fix}", is_final=True)
-    theirs, ours = names.mount_path(other.spec).rstrip("/"), names.mount_path(spec).rstrip("/")
+    theirs = names.mount_path(other.spec).rstrip("/")
+    ours = names.mount_path(spec).rstrip("/")
     folder = build_step_folder(spec.framework.type, saved.path, saved.latest_step)
     return ours + folder[len(theirs) :] if folder.startswith(f"{theirs}/") else folder
 

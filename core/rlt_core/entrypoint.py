@@ -64,7 +64,9 @@ def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
 
 def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True) -> list[str]:
     """Build the arguments of run-command. The command comes last. `on_a_worker`: where the model is exported."""
-    framework, limits, command = spec.framework, build_limits(spec.observability.metric_rules), build_command(job, spec)
+    framework = spec.framework
+    limits = build_limits(spec.observability.metric_rules)
+    command = build_command(job, spec)
     options = ["--job", job.name, "--namespace", job.namespace]
     # ROLL does not print the number of steps.
     total = spec.training.total_steps if framework.type == "roll" else framework.total_steps

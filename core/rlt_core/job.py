@@ -80,7 +80,8 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None, policy
     `runtime` is the current runtime of the job, and `policy` its namespace's. They have no effect on a job whose
     status has a resolved spec.
     """
-    metadata, status = manifest["metadata"], parse_status(manifest)
+    metadata = manifest["metadata"]
+    status = parse_status(manifest)
     resolved = _resolve(manifest, status, runtime, policy)
     return Job(
         namespace=metadata["namespace"],

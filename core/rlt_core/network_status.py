@@ -34,7 +34,8 @@ class _LatestDecisions:
     def decide(self, nodes: Sequence[Node], demands: Sequence[Demand]) -> tuple[FabricDecision, frozenset[str]]:
         """The decision, and the names of the selected nodes that are unhealthy."""
         if nodes is not self._nodes or not isinstance(nodes, tuple) or len(self._found) >= MAX_DECISIONS:
-            self._nodes, self._found = nodes, {}
+            self._nodes = nodes
+            self._found = {}
         key = repr(demands)
         if key not in self._found:
             selected = (node for demand in demands for node in find_candidates(nodes, demand).selected)
@@ -93,7 +94,8 @@ def blocks_start(network: NetworkStatus, spec: RLTrainingJobSpec) -> bool:
 
 def needs_decision(job: Job) -> bool:
     """Whether the operator must read the nodes before it can create the Ray cluster."""
-    network, spec = job.status.network, job.spec
+    network = job.status.network
+    spec = job.spec
     return spec is not None and (network is None or blocks_start(network, spec))
 
 

@@ -178,7 +178,9 @@ async def _send_through_api_server(
 
 async def _read(response: aiohttp.ClientResponse, request: Request) -> str:
     """The text of a response, or its end. Holds at most twice `max_bytes` in memory."""
-    limit, read, kept = request.max_bytes, 0, bytearray()
+    limit = request.max_bytes
+    read = 0
+    kept = bytearray()
     async for chunk in response.content.iter_chunked(64 * 1024):
         read += len(chunk)
         kept += chunk

@@ -102,7 +102,8 @@ def test_the_builtin_trainers_pod_is_the_heads_without_what_belongs_to_ray() -> 
     assert missing == {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", *fabric}
     assert "HF_TOKEN" in {each["name"] for each in container["env"]}
     assert not {"args", "lifecycle", "ports"} & set(container)
-    checkpoint, output = f"{RUN}/checkpoints/step-20", f"{RUN}/exports/step-20"
+    checkpoint = f"{RUN}/checkpoints/step-20"
+    output = f"{RUN}/exports/step-20"
     assert container["command"] == ["rlt-trainer", "export", "--checkpoint", checkpoint, "--output", output]
 
 
@@ -163,7 +164,8 @@ def test_roll_converts_the_checkpoint_of_the_latest_attempt(tmp_path: Path) -> N
         assert export
         return subprocess.run(export.command, cwd=tmp_path, capture_output=True, text=True)
 
-    folder, target = f"{run.checkpoints}/20260102-000000/checkpoint-19", f"{run.directory}/exports/step-20"
+    folder = f"{run.checkpoints}/20260102-000000/checkpoint-19"
+    target = f"{run.directory}/exports/step-20"
     assert convert(20).stdout.splitlines() == ["--checkpoint_path", folder, "--output_path", target]
     missing = convert(21)
     assert (missing.returncode, missing.stdout) == (1, "")

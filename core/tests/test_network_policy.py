@@ -14,7 +14,12 @@ from rlt_core.children.network_policy import OPERATOR_LABELS, NetworkAccess, bui
 from rlt_core.job import Manifest
 
 ACCESS = NetworkAccess("rlt-system", ("monitoring",), ("10.0.0.1/32", "fd00::/64"))
-RAY, CLIENT, JOB_API, DRIVER, RAY_METRICS, NCCL = 6379, 10001, 8265, 8090, 8080, 43210
+RAY = 6379
+CLIENT = 10001
+JOB_API = 8265
+DRIVER = 8090
+RAY_METRICS = 8080
+NCCL = 43210
 EVERY_PORT = {RAY, CLIENT, JOB_API, DRIVER, RAY_METRICS, NCCL}
 
 

@@ -113,7 +113,8 @@ def test_any_pod_template_makes_a_manifest(template: dict[str, Any]) -> None:
 
 
 def test_the_inputs_are_not_modified() -> None:
-    base, overlay = copy.deepcopy(BASE), {"spec": {"containers": [{"name": "ray-head", "env": [{"name": "C"}]}]}}
+    base = copy.deepcopy(BASE)
+    overlay = {"spec": {"containers": [{"name": "ray-head", "env": [{"name": "C"}]}]}}
     kept = copy.deepcopy(overlay)
     merge_overlay(base, overlay)
     assert (base, overlay) == (BASE, kept)

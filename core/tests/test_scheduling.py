@@ -64,7 +64,8 @@ def test_all_pods_of_a_kubernetes_gang_refer_to_its_workload() -> None:
     assert job.findings == ()
     assert job.spec
     manifests = {manifest["kind"]: manifest for manifest in build_children(job, job.spec)}
-    workload, cluster = manifests["Workload"], manifests["RayCluster"]
+    workload = manifests["Workload"]
+    cluster = manifests["RayCluster"]
     (group,) = workload["spec"]["podGroups"]
     assert group["policy"] == {"gang": {"minCount": 3}}
     pods = [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]

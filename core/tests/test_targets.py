@@ -108,7 +108,8 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_texts_equal_the_golden_file(name: str) -> None:
-    text, golden = TEXTS[name](), GOLDEN / name
+    text = TEXTS[name]()
+    golden = GOLDEN / name
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(text)
     assert text == golden.read_text()

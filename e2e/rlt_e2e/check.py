@@ -57,6 +57,7 @@ SCRIPTS = (
     "bench/train_step.py",
     "images/check_trainer.py",
     "tools/check_docs.py",
+    "tools/check_idioms.py",
     "tools/check_terms.py",
     "tools/check_test_types.py",
     "tools/check_verl_mapping.py",
@@ -73,13 +74,14 @@ SCRIPTS = (
 
 
 def lint(run: Run) -> None:
-    """Check style, types, import contracts, spelling, terms and documentation."""
+    """Check style, types, import contracts, idioms, spelling, terms and documentation."""
     run.command([BIN / "ruff", "check", "."], cwd=ROOT, advice=".venv/bin/ruff check --fix .")
     run.command([BIN / "ruff", "format", "--check", "."], cwd=ROOT, advice=".venv/bin/ruff format .")
     run.command([BIN / "lint-imports"], cwd=ROOT)
     run.command([BIN / "mypy", *(word for package in PACKAGES for word in ("-p", package))], cwd=ROOT)
     run.command([BIN / "mypy", *SCRIPTS], cwd=ROOT)
     run.command([BIN / "python", "tools/check_test_types.py"], cwd=ROOT)
+    run.command([BIN / "python", "tools/check_idioms.py"], cwd=ROOT)
     run.command([BIN / "codespell"], cwd=ROOT)
     run.command([BIN / "python", "tools/check_terms.py"], cwd=ROOT)
     run.command([BIN / "python", "tools/check_docs.py"], cwd=ROOT)

@@ -89,7 +89,8 @@ def build_failure(job: Job) -> StageError:
 
 def report(cluster: Cluster, job: Job, rewards: list[float], shared: Path | None) -> None:
     """Print the results and write them to out/demo/."""
-    first, last = mean(rewards[:5]), mean(rewards[-5:])
+    first = mean(rewards[:5])
+    last = mean(rewards[-5:])
     plot = OUT / "reward.png"
     write_png(rewards, plot, title="examples/01-arithmetic-grpo.yaml: GRPO on two-digit addition")
     result = {

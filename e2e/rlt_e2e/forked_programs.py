@@ -33,7 +33,8 @@ def run_rlt_forked(arguments: Sequence[str | Path], environment: Mapping[str, st
     """
     command = ["rlt", *map(str, arguments)]
     with tempfile.TemporaryDirectory(prefix="rlt-") as folder:
-        output, errors = Path(folder, "output"), Path(folder, "errors")
+        output = Path(folder, "output")
+        errors = Path(folder, "errors")
         process = start_forked(main, command, environment, output, errors)
         process.join(TIMEOUT_S)
         exit_code = process.exitcode

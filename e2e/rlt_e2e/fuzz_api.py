@@ -56,7 +56,8 @@ class ApiServer:
 
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        cluster = config["clusters"][0]["cluster"]
+        user = config["users"][0]["user"]
         self._host = urlsplit(cluster["server"]).netloc
         self._context = ssl.create_default_context(cadata=_decode(cluster["certificate-authority-data"]))
         with tempfile.NamedTemporaryFile("w") as pair:
@@ -77,7 +78,8 @@ class ApiServer:
         connection = self._connection()
         connection.request("POST", path, text, {"Content-Type": "application/json"})
         response = connection.getresponse()
-        body, warning = json.loads(response.read()), response.getheader("Warning", "")
+        body = json.loads(response.read())
+        warning = response.getheader("Warning", "")
         if response.status < 300:
             return ApiResponse(response.status, "", (), warning)
         listed = (body.get("details") or {}).get("causes") or []
@@ -126,7 +128,8 @@ def compare(
     outcome = Outcome()
     with ThreadPoolExecutor(THREADS) as pool:
         for done, (manifest, response, found) in enumerate(pool.map(lambda each: _validate(api, each), manifests), 1):
-            online, offline = "accepted" if response.accepted else "rejected", "rejected" if found else "accepted"
+            online = "accepted" if response.accepted else "rejected"
+            offline = "rejected" if found else "accepted"
             outcome.counts[f"{online} by the API server, {offline} offline"] += 1
             outcome.rules.update({each.rule for each in found})
             if problem := _find_disagreement(response, found, webhook=webhook):

@@ -71,7 +71,8 @@ def start_host(stack: ExitStack, number: int, name: str) -> Host:
     stack.callback(end_process, holder)
     assert holder.stdout
     holder.stdout.readline()
-    host, veth = Host(compute_address(number), holder.pid), f"{BRIDGE}-{number}"
+    host = Host(compute_address(number), holder.pid)
+    veth = f"{BRIDGE}-{number}"
     run_ip("link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
     stack.callback(subprocess.run, ["ip", "link", "delete", veth], capture_output=True)  # unless it is gone already
     run_ip("link", "set", veth, "master", BRIDGE, "up")

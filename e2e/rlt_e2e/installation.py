@@ -21,7 +21,8 @@ def install_operator(cluster: Cluster) -> None:
     """
     image_id = "unchanged"
     if cluster.layout:
-        dockerfile, base = ROOT / "images/operator.Dockerfile", {"BASE": images.BASE}
+        dockerfile = ROOT / "images/operator.Dockerfile"
+        base = {"BASE": images.BASE}
         image_id = cluster.build_image(dockerfile, context=ROOT, tag=f"{OPERATOR_IMAGE}:dev", build_args=base)
     with stage("install the operator with Helm", estimate_s=15):
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", ROOT / "crds")

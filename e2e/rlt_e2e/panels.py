@@ -142,7 +142,8 @@ def _add_axes(figure: Figure, panel: Json, *, legends: int) -> Axes:
     place = panel["gridPos"]
     left, top = _locate(figure, place)
     line = CELL[1] / figure.get_figheight()
-    width, height = place["w"] * COLUMN - 0.004, (place["h"] - 0.25) * line
+    width = place["w"] * COLUMN - 0.004
+    height = (place["h"] - 0.25) * line
     card = Rectangle((left, top - height), width, height, facecolor="white", edgecolor="#dcdfe3", linewidth=0.6)
     card.set(transform=figure.transFigure, zorder=-1)
     figure.add_artist(card)

@@ -201,7 +201,8 @@ class _Suite:
                 return
             log = self.logs / f"{part.name}.log"
             log.unlink(missing_ok=True)
-            run, started = Run(part.name, log, self.stopping), time.monotonic()
+            run = Run(part.name, log, self.stopping)
+            started = time.monotonic()
             with self.lock:
                 self.active[part.name] = (run, started)
             print(f"==> {part.title}", flush=True)

@@ -106,7 +106,8 @@ def obtain_slurm() -> Path:
     folder = cache_folder() / f"slurm-{key}"
     with exclusive_lock(cache_folder() / "slurm.lock"):
         if not folder.exists():
-            log, partial = ROOT / "out/logs/slurm.log", folder.with_suffix(".partial")
+            log = ROOT / "out/logs/slurm.log"
+            partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             with stage("download Slurm from Debian", estimate_s=20) as this:

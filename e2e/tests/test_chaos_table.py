@@ -59,7 +59,8 @@ def test_a_row_has_the_verdicts_of_the_fault(outcome: Outcome, cells: list[str],
 
 
 def test_the_page_keeps_its_text_and_rows_and_lists_every_fault(tmp_path: Path) -> None:
-    page, results = tmp_path / "page.md", tmp_path / "chaos.json"
+    page = tmp_path / "page.md"
+    results = tmp_path / "chaos.json"
     kept = f"| {FAULTS[1].title} | no end |  | nothing to name | 13 | 0 | the same |"
     page.write_text(f"before\n{MARK}old\n{kept}\n{MARK}after\n")
     results.write_text(json.dumps({"rank": asdict(RANK)}))

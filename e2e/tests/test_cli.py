@@ -109,7 +109,8 @@ def test_a_job_learns_from_submission_to_deletion_while_the_operators_are_killed
 def build_job() -> Job:
     """Build example 03, of 12 lines, with the training of example 01, which learns."""
     assert len([line for line in JOB.read_text().splitlines() if not line.startswith("#")]) <= 12
-    job, learning = load_example(JOB.name), load_example("01-arithmetic-grpo.yaml")["spec"]
+    job = load_example(JOB.name)
+    learning = load_example("01-arithmetic-grpo.yaml")["spec"]
     blocks = ("model", "data", "rewards", "algorithm", "training", "rollout", "checkpoint")
     job["spec"] |= {name: learning[name] for name in blocks}
     job["spec"]["training"]["totalSteps"] = STEPS
@@ -141,7 +142,8 @@ def assert_records(rlt: Callable[..., subprocess.CompletedProcess[str]]) -> None
 
 def kill_operators(cluster: Cluster, namespace: str) -> None:
     """Kill the operators of rlt and KubeRay: the job continues in the same pods."""
-    job, pods = read_job(cluster, namespace, NAME), list_pods(cluster, namespace, NAME)
+    job = read_job(cluster, namespace, NAME)
+    pods = list_pods(cluster, namespace, NAME)
     workers = [node for pod, (_, node) in pods.items() if "-head-" not in pod]
     assert len(set(workers)) == len(workers) == 2, "each worker is on its own node"
     if cluster.layout:
@@ -211,7 +213,8 @@ def assert_page(cluster: Cluster, namespace: str) -> None:
             with pytest.raises(HTTPError) as rejected:
                 read("runs")
             assert rejected.value.code == 401
-            bearer, job = {"Authorization": f"Bearer {token}"}, f"{namespace}/{NAME}"
+            bearer = {"Authorization": f"Bearer {token}"}
+            job = f"{namespace}/{NAME}"
             assert [run["id"] for run in read("runs", **bearer)["runs"]] == [job]
             run = read(f"run?run={job}", **bearer)
             assert run["notes"] == []

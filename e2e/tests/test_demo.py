@@ -42,7 +42,8 @@ def test_the_environment_has_no_parts_of_ray_that_are_not_used() -> None:
 
 
 def test_fingerprint_changes_with_any_file(tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
+    one = tmp_path / "one"
+    two = tmp_path / "two"
     one.write_text("a")
     two.write_text("b")
     before = fingerprint([one, two])

@@ -30,7 +30,8 @@ INFINIBAND = {
     "feature.node.kubernetes.io/pci-0207_15b3.present": "true",
     "feature.node.kubernetes.io/rdma.available": "true",
 }
-MEMORY, SHARED_MEMORY = 2 * 2**30, 512 * 2**20
+MEMORY = 2 * 2**30
+SHARED_MEMORY = 512 * 2**20
 CAP_IPC_LOCK = 1 << 14  # include/uapi/linux/capability.h
 
 INSPECT = """
@@ -125,7 +126,8 @@ def assert_status_has_reasons(job: Job, fleet: Fleet) -> None:
 
 
 def assert_containers_match(cluster: Cluster, namespace: str, job: Job, fleet: Fleet) -> None:
-    network, selector = job["status"]["network"], f"ray.io/cluster={job['metadata']['name']}"
+    network = job["status"]["network"]
+    selector = f"ray.io/cluster={job['metadata']['name']}"
     variables = {each["name"]: each["value"] for each in network["env"]}
     pods = json.loads(cluster.kubectl("-n", namespace, "get", "pods", "-l", selector, "-o", "json"))["items"]
     (worker,) = [pod for pod in pods if pod["metadata"]["labels"]["ray.io/node-type"] == "worker"]

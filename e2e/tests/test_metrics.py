@@ -171,7 +171,8 @@ def test_promql_returns_the_values_of_the_trainer(scraped: Scraped) -> None:
 
 
 def test_phases_of_a_step_add_up_to_its_duration(scraped: Scraped) -> None:
-    selector, at = f'{{job="{NAME}", namespace="{NAMESPACE}"}}', scraped.in_training
+    selector = f'{{job="{NAME}", namespace="{NAMESPACE}"}}'
+    at = scraped.in_training
     (share,) = scraped.server.query(
         f"sum(rlt_trainer_step_seconds{selector}) / sum(rlt_trainer_step_duration_seconds{selector})", at=at
     )

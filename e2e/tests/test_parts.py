@@ -67,7 +67,8 @@ def test_a_failure_prints_the_log_and_stops_the_others(tmp_path: Path, capfd: py
 
 
 def test_the_clean_up_of_a_stopped_part_runs(tmp_path: Path) -> None:
-    removed, pipe = tmp_path / "removed", tmp_path / "pipe"
+    removed = tmp_path / "removed"
+    pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     started = f"open({str(pipe)!r}, 'w').close()"
 

@@ -15,7 +15,9 @@ from rlt_e2e.jobs import Job, apply_job, await_condition, await_job, build_comma
 
 pytestmark = pytest.mark.cluster
 
-RACKS, NODES, GPUS = 8, 8, 8
+RACKS = 8
+NODES = 8
+GPUS = 8
 SCHEDULING_TIMEOUT_S = 300.0
 """Timeout for KubeRay and the scheduler to place the pods of a large job on a busy machine."""
 INFINIBAND = {"feature.node.kubernetes.io/pci-0207_15b3.present": "true"}
@@ -119,7 +121,8 @@ def test_different_nodes_get_the_generic_profile_with_the_reason(cluster: Cluste
         for node in other:
             cluster.label_node(node, dict.fromkeys(INFINIBAND))
             cluster.set_extended_resource(node, HCA, 0)
-    network, found = decided["status"]["network"], get_condition(decided, "FabricVerified")
+    network = decided["status"]["network"]
+    found = get_condition(decided, "FabricVerified")
     assert (network["profile"], network["agree"], network["candidates"]) == ("generic", False, RACKS * NODES)
     assert (found["status"], found["reason"]) == ("False", "NodesDisagree")
     assert "infiniband" in found["message"]

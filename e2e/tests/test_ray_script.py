@@ -78,7 +78,8 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 
 def test_two_jobs_share_a_ray_cluster_of_two_hosts(hosts: dict[str, Host], folder: Path) -> None:
-    first, second = render(folder, "first"), render(folder, "second")
+    first = render(folder, "first")
+    second = render(folder, "second")
     head, other = hosts.values()
     finish(start(head, folder, [first, "head"]))
     finish(start(other, folder, [first, "worker-workers", head.address]))

@@ -24,9 +24,10 @@ from rlt_e2e.jobs import (
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 STEPS = 12
-TRAIN, ROLLOUT = 0, 1
-"""Ranks in spans: the one train worker, and the engine. Ray starts its processes only in pods with the resource of the
-group rollout."""
+TRAIN = 0
+"""The rank of the one train worker in spans."""
+ROLLOUT = 1
+"""The rank of the engine in spans. Ray starts its processes only in pods with the resource of the group rollout."""
 
 
 @pytest.fixture

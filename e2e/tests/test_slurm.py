@@ -121,7 +121,8 @@ def await_end(slurm: Slurm, job: str) -> str:
 
 
 def test_a_job_learns_on_two_nodes_in_isolation(slurm: Slurm, storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, log = slurm.folder / "bin/apptainer", slurm.folder / "isolated"
+    program = slurm.folder / "bin/apptainer"
+    log = slurm.folder / "isolated"
     program.parent.mkdir()
     program.write_text(APPTAINER.replace("BUBBLEWRAP", find_program("bwrap")))
     program.chmod(0o755)

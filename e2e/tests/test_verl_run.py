@@ -87,7 +87,8 @@ def read_steps(output: str) -> dict[int, dict[str, float]]:
 
 def test_a_job_trains_two_steps_and_resumes_for_a_third(python: Path, model: Path, folder: Path) -> None:
     output = train(python, build_manifest(model, folder, 2), folder)
-    steps, report = read_steps(output), parse_last_report(output)
+    steps = read_steps(output)
+    report = parse_last_report(output)
     assert list(steps) == [1, 2]
     for metrics in steps.values():
         assert math.isfinite(metrics["actor/pg_loss"])
@@ -100,7 +101,8 @@ def test_a_job_trains_two_steps_and_resumes_for_a_third(python: Path, model: Pat
     assert (report.stage, report.step, report.total_steps, report.latest_checkpoint_step) == ("finished", 2, 2, 2)
     assert report.metrics.reward == steps[2]["critic/rewards/mean"]
     assert report.exported_path
-    trained, start = load_file(f"{report.exported_path}/model.safetensors"), load_file(model / "model.safetensors")
+    trained = load_file(f"{report.exported_path}/model.safetensors")
+    start = load_file(model / "model.safetensors")
     assert trained.keys() == start.keys()
     assert not all(trained[name].equal(start[name].bfloat16()) for name in start)
     assert list(read_steps(train(python, build_manifest(model, folder, 3), folder))) == [3]
@@ -114,6 +116,7 @@ def test_the_merged_model_has_the_weights_of_the_shards(python: Path, model: Pat
     run = Run("tiny", "test", str(tmp_path))
     script: list[str | Path] = [python, "-W", "ignore", TOOLS / "save_verl_checkpoint.py", model]
     subprocess.run([*script, f"{run.checkpoints}/global_step_1/actor"], check=True)
-    merged, weights = load_file(merge(python, run, 1) / "model.safetensors"), load_file(model / "model.safetensors")
+    merged = load_file(merge(python, run, 1) / "model.safetensors")
+    weights = load_file(model / "model.safetensors")
     assert merged.keys() == weights.keys()
     assert all(merged[name].equal(weights[name].bfloat16()) for name in weights)

@@ -88,6 +88,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     runtimes.add_argument("--default-runtime", metavar="NAME", help="RLRuntime of jobs without runtimeRef")
     runtimes.add_argument("--require-runtime", action="store_true", help="reject jobs without an RLRuntime")
+    _add_network_policy_options(run)
+    _add_webhook_options(run)
+    return command
+
+
+def _add_network_policy_options(run: argparse.ArgumentParser) -> None:
     policy = run.add_argument_group("network policies of the jobs")
     policy.add_argument(
         "--network-policy",
@@ -109,6 +115,9 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="CIDR",
         help="admit these addresses to Ray's job API and the driver, such as the API server's; can be repeated",
     )
+
+
+def _add_webhook_options(run: argparse.ArgumentParser) -> None:
     webhook = run.add_argument_group("admission webhook")
     webhook.add_argument("--webhook-port", type=int, help="HTTPS port of the webhook; without it the webhook is off")
     webhook.add_argument(
@@ -126,7 +135,6 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="folder with tls.crt and tls.key that another program renews",
     )
-    return command
 
 
 def _cidr(text: str) -> str:

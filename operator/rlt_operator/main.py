@@ -114,29 +114,43 @@ async def run(
         stack.push_async_callback(events.flush)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
-
-        async def reconcile_jobs() -> None:
-            await _check_access(api, namespaces)
-            watches = sources.cache.start(api, namespaces)
-            for watching in watches:
-                stack.callback(watching.cancel)
-            _start(crds.run(), stack)
-            await _wait_for_first([*watches, _start(lead(), stack)])
-
-        async def lead() -> None:
-            await sources.cache.wait()
-            gc.collect()
-            gc.freeze()  # what remains is not searched for garbage again, which would block the event loop
-            synced.set()
-            await leadership.acquired.wait()
-            queue.start()
-            await delete_unused_programs(api, sources.cache)
-            await watch(queue.wake_all, namespaces=namespaces)
-
         _start(_measure_loop_delay(), stack)
-        tasks.append(_start(reconcile_jobs(), stack))
+        tasks.append(_start(Reconciliation(api, namespaces, sources.cache, queue, crds, synced).run(stack), stack))
         await _wait_for_first(tasks)
     log.info("stopped")
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """What reads the jobs in every replica, and reconciles them in the leader."""
+
+    api: FencedApi
+    namespaces: Collection[str]
+    cache: Cache
+    queue: WorkQueue
+    crds: CrdCheck
+    synced: asyncio.Event
+    """Set when the cache is complete."""
+
+    async def run(self, stack: contextlib.AsyncExitStack) -> None:
+        """Run until a part of it ends. Raises its error. The exit of the stack ends the other parts."""
+        await _check_access(self.api, self.namespaces)
+        watches = self.cache.start(self.api, self.namespaces)
+        for watching in watches:
+            stack.callback(watching.cancel)
+        _start(self.crds.run(), stack)
+        await _wait_for_first([*watches, _start(self._lead(), stack)])
+
+    async def _lead(self) -> None:
+        """Wait for the cache and the leadership, then reconcile."""
+        await self.cache.wait()
+        gc.collect()
+        gc.freeze()  # what remains is not searched for garbage again, which would block the event loop
+        self.synced.set()
+        await self.api.leadership.acquired.wait()
+        self.queue.start()
+        await delete_unused_programs(self.api, self.cache)
+        await watch(self.queue.wake_all, namespaces=self.namespaces)
 
 
 async def _measure_loop_delay() -> None:

@@ -19,7 +19,8 @@ TEN_MINUTES = 600
 
 
 def attempt(number: int, *, ran_s: int = 60, disruption: str | None = None) -> Attempt:
-    start, end = format_time(o.NOW - timedelta(seconds=ran_s)), format_time(o.NOW)
+    start = format_time(o.NOW - timedelta(seconds=ran_s))
+    end = format_time(o.NOW)
     return Attempt(
         number=number,
         ray_cluster_uid=str(number),

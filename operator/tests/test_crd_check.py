@@ -16,7 +16,8 @@ from rlt_operator import crd_check, metrics
 from rlt_operator.crd_check import CrdCheck, describe_missing_fields
 from rlt_operator.crd_fields import list_fields, list_missing_fields
 
-JOBS, RUNTIMES = build_job_crd(), build_runtime_crd()
+JOBS = build_job_crd()
+RUNTIMES = build_runtime_crd()
 CURRENT = list_fields(JOBS, "v1alpha1")
 
 
@@ -101,7 +102,8 @@ class FailingOnce(FakeApi):
 
     def __init__(self) -> None:
         super().__init__()
-        self.failed, self.repeated = False, asyncio.Event()
+        self.failed = False
+        self.repeated = asyncio.Event()
 
     async def get_large(self, path: str) -> Any:
         if not self.failed:

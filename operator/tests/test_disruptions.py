@@ -165,13 +165,16 @@ def test_a_lost_node_is_a_disruption() -> None:
 
 
 def test_disruptions_and_failures_have_their_own_budgets() -> None:
-    observed, disrupted, failed = job(maxRestarts=1, maxDisruptions=2), 0, 0
+    observed = job(maxRestarts=1, maxDisruptions=2)
+    disrupted = 0
+    failed = 0
     for number, is_disrupted in enumerate([True, False, True], start=1):
         cluster = o.cluster(uid=f"cluster-{number}")
         pods = [replace(each, cluster_uid=cluster.uid) for each in (*GONE, EVICTED)][: 3 if is_disrupted else 2]
         running = o.after(replace(observed, cluster=cluster, pods=tuple(pods), ray=o.running()))
         ended = o.after(replace(running, ray=o.ended("FAILED", "boom")))
-        disrupted, failed = disrupted + is_disrupted, failed + (not is_disrupted)
+        disrupted += is_disrupted
+        failed += not is_disrupted
         status = status_of(ended)
         assert (status.disruptions or 0, status.restarts or 0, status.phase) == (disrupted, failed, Phase.PENDING)
         observed = o.after(replace(ended, cluster=None, pods=(), ray=None), now=o.NOW + timedelta(minutes=5))

@@ -146,7 +146,8 @@ def test_pods_on_the_host_network_declare_their_ports() -> None:
     declared = {str(port["containerPort"]) for port in pod["containers"][0]["ports"]}
     start = group["rayStartParams"]
     fixed = {name: value for name, value in start.items() if name.endswith("-port")}
-    first, last = int(fixed.pop("min-worker-port")), int(fixed.pop("max-worker-port"))
+    first = int(fixed.pop("min-worker-port"))
+    last = int(fixed.pop("max-worker-port"))
     assert declared == set(fixed.values())
     assert len(declared) == 6
     assert last - first == 999
@@ -157,10 +158,12 @@ def test_pods_on_the_host_network_declare_their_ports() -> None:
 
 def test_the_ports_of_all_jobs_are_below_the_ports_of_services_and_differ() -> None:
     """Ray rejects a port that two of its components use (ray/_private/parameter.py)."""
-    attach, worker_ports = NetworkAttachment(mode="hostNetwork"), set[int]()
+    attach = NetworkAttachment(mode="hostNetwork")
+    worker_ports = set[int]()
     for number in range(200):
         ports = choose_host_ports(replace(o.job(), uid=str(number)), attach)
-        first, last = ports.pop("min-worker-port"), ports.pop("max-worker-port")
+        first = ports.pop("min-worker-port")
+        last = ports.pop("max-worker-port")
         assert len(set(ports.values())) == 6
         assert all(20000 <= port < 23000 for port in ports.values())
         assert 23000 <= first < last < 30000

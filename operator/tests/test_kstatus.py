@@ -28,7 +28,8 @@ from rlt_operator.reconcile.plan import plan
 
 
 def kstatus(manifest: dict[str, Any]) -> str:
-    metadata, status = manifest["metadata"], manifest["status"]
+    metadata = manifest["metadata"]
+    status = manifest["status"]
     if "deletionTimestamp" in metadata:
         return "Terminating"
     if "observedGeneration" in status and status["observedGeneration"] != metadata["generation"]:

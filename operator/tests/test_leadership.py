@@ -36,7 +36,8 @@ class Server:
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    served, app = Server(), web.Application()
+    served = Server()
+    app = web.Application()
     app.router.add_route("*", "/{path:.*}", served.answer)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -125,7 +126,9 @@ async def test_a_renewal_extends_the_time_of_a_write_in_flight(api: FencedApi, s
 
 async def test_the_expiry_precedes_a_wake_up_of_the_same_moment() -> None:
     """As when a stopped process resumes: the socket is ready and the time is over. The write is not sent."""
-    leadership, ready, sent = Leadership(), asyncio.get_running_loop().create_future(), []
+    leadership = Leadership()
+    ready = asyncio.get_running_loop().create_future()
+    sent = []
 
     async def write() -> None:
         async with leadership.hold():
@@ -151,7 +154,8 @@ async def test_a_request_to_ray_is_fenced_unless_it_reads() -> None:
         return 200, ""
 
     leadership = Leadership()
-    fenced, head = fence(send, leadership), Head("ns", "sum-head", "10.0.0.1")
+    fenced = fence(send, leadership)
+    head = Head("ns", "sum-head", "10.0.0.1")
     for method in ("POST", "PUT", "DELETE"):
         with pytest.raises(NotLeaderError):
             await fenced(head, Request(method, 8265, "/api/jobs/"))

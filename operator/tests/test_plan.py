@@ -187,7 +187,8 @@ def test_success_is_written_before_the_cluster_is_deleted() -> None:
     first = plan(done, o.NOW)
     assert first.delete_cluster is None
     assert status_of(first).phase == Phase.SUCCEEDED
-    progress, checkpoint = status_of(first).progress, status_of(first).checkpoint
+    progress = status_of(first).progress
+    checkpoint = status_of(first).checkpoint
     assert progress
     assert checkpoint
     assert progress.percent == 100

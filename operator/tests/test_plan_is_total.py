@@ -216,7 +216,8 @@ def test_every_observation_has_a_plan_and_settles(observed: Observed) -> None:
 @given(everything)
 def test_a_failed_attempt_is_counted_once(observed: Observed) -> None:
     before = observed.job.status
-    first, second = o.after(observed), o.after(o.after(observed))
+    first = o.after(observed)
+    second = o.after(o.after(observed))
     after = second.job.status
     assert after.restarts == first.job.status.restarts
     assert after.disruptions == first.job.status.disruptions

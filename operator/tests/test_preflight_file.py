@@ -134,7 +134,8 @@ def test_the_data_type_of_the_engine_is_known(changes: dict[str, Any], expected:
 
 
 def test_jobs_without_preflight_mount_no_expectations() -> None:
-    plain, checked = o.job(), o.job(SPEC)
+    plain = o.job()
+    checked = o.job(SPEC)
     assert plain.spec
     assert checked.spec
     added = build_config_map(checked, checked.spec)["data"].keys() - build_config_map(plain, plain.spec)["data"].keys()

@@ -21,7 +21,9 @@ from rlt_operator.reconcile.plan import Plan, plan
 
 PODS = tuple(replace(pod, ip="10.0.0.1") for pod in o.pods())
 READY = o.recorded(replace(o.READY, job=o.job(o.PREPARED_SPEC), pods=PODS))
-DATA, MODEL, PROGRAM = "sum-99999999-prepare-data", "sum-99999999-prepare-model", "sum-99999999"
+DATA = "sum-99999999-prepare-data"
+MODEL = "sum-99999999-prepare-model"
+PROGRAM = "sum-99999999"
 VOLATILE = {**o.PREPARED_SPEC, "storage": {}}
 RETRIED = {**o.PREPARED_SPEC, "failurePolicy": {"maxRestarts": 1}}
 OTHER = "00000000-0000-0000-0000-000000000000"

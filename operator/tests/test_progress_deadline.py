@@ -93,7 +93,8 @@ def test_a_checkpoint_or_a_warmup_step_is_progress() -> None:
 
 def test_frequent_progress_is_recorded_with_the_progress_and_never_overdue() -> None:
     """It causes no additional status writes."""
-    job, writes = start(), 0
+    job = start()
+    writes = 0
     for second in range(1, 121):
         time = at(second).strftime("%Y-%m-%dT%H:%M:%SZ")
         job = replace(job, ray=running(90 + second, updated=time))

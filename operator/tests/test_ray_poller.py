@@ -38,7 +38,9 @@ def test_a_running_job_is_asked_when_its_next_step_is_expected() -> None:
 
 
 def test_requests_stay_as_long_after_the_end_of_a_step_over_many_steps() -> None:
-    pace, now, step_s = Pace(), 0.1, 6.0
+    pace = Pace()
+    now = 0.1
+    step_s = 6.0
     for _ in range(50):
         now += pace.choose_interval(progress(int(now / step_s), step_s), now, heads=0) or 0.0
         assert now % step_s == pytest.approx(0.6)

@@ -26,13 +26,16 @@ class Source:
 
 
 async def test_callers_at_the_same_time_share_a_read() -> None:
-    source, recent = Source(), RecentReads()
+    source = Source()
+    recent = RecentReads()
     assert await asyncio.gather(*(recent.get("/a", source.read) for _ in range(3))) == ["/a 1"] * 3
     assert await recent.get("/b", source.read) == "/b 2"
 
 
 async def test_a_read_is_repeated_after_its_maximum_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, recent, now = Source(), RecentReads(), [0.0]
+    source = Source()
+    recent = RecentReads()
+    now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     for now[0], reads in ((0.0, 1), (MAX_AGE_S - 0.1, 1), (MAX_AGE_S, 2)):
         await recent.get("/a", source.read)
@@ -40,7 +43,8 @@ async def test_a_read_is_repeated_after_its_maximum_age(monkeypatch: pytest.Monk
 
 
 async def test_an_error_is_not_kept() -> None:
-    source, recent = Source(), RecentReads()
+    source = Source()
+    recent = RecentReads()
     source.error = ApiError(500, "etcd")
     with pytest.raises(ApiError):
         await recent.get("/a", source.read)
@@ -49,7 +53,8 @@ async def test_an_error_is_not_kept() -> None:
 
 
 async def test_a_cancelled_caller_does_not_end_the_read_of_another() -> None:
-    source, recent = Source(), RecentReads()
+    source = Source()
+    recent = RecentReads()
     first, second = (asyncio.create_task(recent.get("/a", source.read)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -57,7 +62,8 @@ async def test_a_cancelled_caller_does_not_end_the_read_of_another() -> None:
 
 
 async def test_a_forgotten_read_is_repeated() -> None:
-    source, recent = Source(), RecentReads()
+    source = Source()
+    recent = RecentReads()
     await recent.get("/a", source.read)
     recent.forget("/a")
     assert await recent.get("/a", source.read) == "/a 2"

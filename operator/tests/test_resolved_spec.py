@@ -79,7 +79,8 @@ def test_an_operator_with_other_defaults_does_not_change_the_job() -> None:
     resolved["security"]["runAsUser"] = 4242
     old = status.model_copy(update={"resolved_spec": resolved})
     children = {child["kind"]: child for child in plan(Observed(stored(old, EDITED)), o.NOW).apply}
-    config_map, cluster = children["ConfigMap"], children["RayCluster"]
+    config_map = children["ConfigMap"]
+    cluster = children["RayCluster"]
     config = json.loads(config_map["data"]["training.json"])
     pod = cluster["spec"]["headGroupSpec"]["template"]["spec"]
     assert (config["training"]["learningRate"], config["training"]["ppoMiniBatchSize"]) == (0.5, 16)

@@ -31,7 +31,8 @@ def test_kopf_leaves_signals_and_other_tasks_to_the_operator(tmp_path: Path, mon
 
 
 async def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connected, stop = asyncio.Event(), asyncio.Event()
+    connected = asyncio.Event()
+    stop = asyncio.Event()
 
     async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connected.set()

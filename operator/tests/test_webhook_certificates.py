@@ -159,7 +159,8 @@ async def test_a_client_trusts_the_certificate_for_every_host(host: str) -> None
     from rlt_operator.webhook.server import Tls
 
     now = datetime.now(UTC)
-    pair, tls = create_key_pair(HOSTS, now=now), Tls()
+    pair = create_key_pair(HOSTS, now=now)
+    tls = Tls()
     tls.load(pair.certificate, pair.key)
     assert await shown_to_a_client(tls.context, pair.trusted, host)
     with pytest.raises(ssl.SSLError):
@@ -170,7 +171,8 @@ async def test_old_and_new_certificates_are_trusted_during_a_renewal() -> None:
     from rlt_operator.webhook.server import Tls
 
     old = create_key_pair(HOSTS, now=datetime.now(UTC) - 61 * DAY)
-    new, tls = create_key_pair(HOSTS, now=datetime.now(UTC), previous=old), Tls()
+    new = create_key_pair(HOSTS, now=datetime.now(UTC), previous=old)
+    tls = Tls()
     tls.load(old.certificate, old.key)
     before = await shown_to_a_client(tls.context, new.trusted, "127.0.0.1")
     tls.load(new.certificate, new.key)

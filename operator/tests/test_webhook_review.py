@@ -202,7 +202,8 @@ def test_a_dropped_field_of_an_update_is_reported() -> None:
 
 def test_an_unchanged_last_applied_annotation_is_ignored() -> None:
     written = {"spec": {**o.SPEC, "suspnd": True}}
-    before, after = applied(o.SPEC, written), applied({**o.SPEC, "suspend": True}, written)
+    before = applied(o.SPEC, written)
+    after = applied({**o.SPEC, "suspend": True}, written)
     assert answer(after, before)["allowed"] is True
 
 

@@ -61,7 +61,8 @@ async def test_one_reconciliation_starts_in_each_pass_of_the_event_loop() -> Non
 
 
 async def test_depth_and_age_count_jobs_whose_reconciliation_is_not_complete() -> None:
-    may_end, began = asyncio.Event(), asyncio.Event()
+    may_end = asyncio.Event()
+    began = asyncio.Event()
 
     async def reconcile(key: Key) -> Result:
         if key[1] == "job-1":

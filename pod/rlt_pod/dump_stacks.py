@@ -265,7 +265,8 @@ def count_ancestors(pid: int, processes: dict[int, tuple[int, str]]) -> int:
     """How many processes are above this one."""
     count = 0
     while pid in processes:
-        pid, count = processes[pid][0], count + 1
+        pid = processes[pid][0]
+        count += 1
     return count
 
 
@@ -328,7 +329,8 @@ def request_stacks(pid: int, status: dict[str, str]) -> str:
     end = time.monotonic() + PROCESS_TIMEOUT_S
     while time.monotonic() < end:
         time.sleep(0.2)
-        previous, text = text, file.read_bytes()
+        previous = text
+        text = file.read_bytes()
         if text != before and text == previous:
             return text[len(before) :].decode(errors="replace")
     raise ValueError("the process did not write its stacks")

@@ -96,7 +96,8 @@ def pack_files(folder: Path, files: list[Path], size: int, max_file: int) -> Non
             if buffer.tell() + len(zlib.compress(content)) > size:
                 continue
             member = tarfile.TarInfo(file.relative_to(folder).as_posix())
-            member.size, member.mtime = len(content), int(file.stat().st_mtime)
+            member.size = len(content)
+            member.mtime = int(file.stat().st_mtime)
             archive.addfile(member, io.BytesIO(content))
     sys.stdout.write(base64.encodebytes(buffer.getvalue()).decode())
 

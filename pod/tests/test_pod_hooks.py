@@ -80,7 +80,8 @@ def started(server: RayJobs, servers: list[RayJobs], monkeypatch: pytest.MonkeyP
 
 
 RUNNING = {"submission_id": "sum-1", "status": "RUNNING"}
-LIST, STOP = "GET /api/jobs/", "POST /api/jobs/sum-1/stop"
+LIST = "GET /api/jobs/"
+STOP = "POST /api/jobs/sum-1/stop"
 
 
 def test_a_running_job_is_stopped_once_and_awaited(serve: list[RayJobs], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,8 @@ def list_export_words(spec: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize(("overrides", "backend"), [([], "fsdp"), (["model_engine=megatron"], "megatron")])
 def test_verls_model_merger_runs_on_a_worker(overrides: list[str], backend: str) -> None:
     words = list_export_words(merged(VERL, {"framework.overrides": overrides, "model.trustRemoteCode": True}))
-    command, folder = json.loads(words[words.index("--export") + 1]), words[words.index("--checkpoints") + 1]
+    command = json.loads(words[words.index("--export") + 1])
+    folder = words[words.index("--checkpoints") + 1]
     on_a_worker = ["ray", "job", "submit", "--entrypoint-num-gpus", "1", "--"]
     assert command[:8] == [*on_a_worker, "python3", "-m"]
     assert command[8:] == [

@@ -75,7 +75,8 @@ def test_the_file_has_the_output_while_the_program_runs(start: Start, tmp_path: 
 
 def test_a_program_that_reports_its_progress_gets_no_server(start: Start, tmp_path: Path) -> None:
     """rlt's trainer has its own server on the port, and prints its own last report."""
-    log, port = tmp_path / "program.log", free_port()
+    log = tmp_path / "program.log"
+    port = free_port()
     script = f"import socket\nsocket.create_server(('', {port}))\nprint('step:1 - a:1')"
     assert end(start(script, "--no-progress", "--port", str(port), "--log", str(log))) == (0, b"step:1 - a:1\n", "")
     assert log.read_bytes() == b"step:1 - a:1\n"

@@ -39,7 +39,8 @@ def fetch_error(port: int, path: str) -> tuple[int, str]:
 
 def test_the_history_has_each_step_of_all_attempts_once(start: Start, gate: Gate, tmp_path: Path) -> None:
     """The second attempt resumes at step 2, and the first one ended after step 3."""
-    port, options = free_port(), ("--run-directory", str(tmp_path / "run"))
+    port = free_port()
+    options = ("--run-directory", str(tmp_path / "run"))
     assert end(start("for n in (1, 2, 3): print(f'step:{n} - a:{n}')", "--port", "0", *options))[0] == 0
     process = start(f"print('step:2 - a:20 - b:nan')\nprint({VERL_LINE!r})\n{gate.wait}", "--port", str(port), *options)
     served = parse(eventually("step 34", lambda: (text := fetch(port, "/history")) and '"step": 34' in text and text))
@@ -55,7 +56,8 @@ def test_the_history_has_each_step_of_all_attempts_once(start: Start, gate: Gate
 
 
 def test_the_logs_of_all_attempts_are_served(start: Start, gate: Gate, tmp_path: Path) -> None:
-    port, run = free_port(), tmp_path / "run"
+    port = free_port()
+    run = tmp_path / "run"
     (run / "attempts/1").mkdir(parents=True)
     (run / "attempts/1/program.log").write_text("the first attempt\n")
     log = str(run / "attempts/2/program.log")
@@ -70,7 +72,8 @@ def test_the_logs_of_all_attempts_are_served(start: Start, gate: Gate, tmp_path:
 
 def test_the_responses_of_verl_are_served_as_rollouts(start: Start, gate: Gate, tmp_path: Path) -> None:
     """The lines are from verl 0.9.1 with a reward function that returns more numbers."""
-    port, folder = free_port(), tmp_path / "rollouts"
+    port = free_port()
+    folder = tmp_path / "rollouts"
     options = ("--run-directory", str(tmp_path), "--verl-rollouts", str(folder))
     process = start(gate.wait, "--port", str(port), *options)
     eventually("an answer", lambda: fetch(port, "/healthz"))

@@ -150,7 +150,8 @@ def _build_variable(variable: Variable) -> Json:
 
 
 def _build_panels(rows: tuple[Row, ...]) -> Iterator[Json]:
-    number, top = 1, 0
+    number = 1
+    top = 0
     for row in rows:
         yield {
             "id": number,
@@ -160,14 +161,20 @@ def _build_panels(rows: tuple[Row, ...]) -> Iterator[Json]:
             "panels": [],
             "gridPos": {"h": 1, "w": WIDTH, "x": 0, "y": top},
         }
-        number, top, left, height = number + 1, top + 1, 0, 0
+        number += 1
+        top += 1
+        left = 0
+        height = 0
         for panel in row.panels:
             if left + panel.width > WIDTH:
-                top, left, height = top + height, 0, 0
+                top += height
+                left = 0
+                height = 0
             height = max(height, HEIGHTS[panel.type])
             place = {"h": HEIGHTS[panel.type], "w": panel.width, "x": left, "y": top}
             yield {"id": number, "gridPos": place, **_build_panel(panel)}
-            number, left = number + 1, left + panel.width
+            number += 1
+            left += panel.width
         top += height
 
 

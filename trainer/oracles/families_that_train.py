@@ -100,7 +100,8 @@ def read_versions(column: str) -> dict[str, str]:
 
 def build_page(data: dict[str, Any]) -> str:
     """Build the page from the results."""
-    rows, notes = [], list[str]()
+    rows = []
+    notes = list[str]()
     for name, family in FAMILIES.items():
         results = {column: cell["result"] for column, cell in data["families"].get(name, {}).items()}
         results["export"] = "yes" if "yes" in (results.get("transformers"), results.get("vllm")) else "no"

@@ -35,7 +35,8 @@ def run_loop(name: str, folder: str, engine: str, lora: bool) -> None:
     """
     torch.set_num_threads(1)
     root = Path(folder)
-    architecture, job = build_config(FAMILIES[name]), build_job(name, root, engine=engine, lora=lora, steps=2)
+    architecture = build_config(FAMILIES[name])
+    job = build_job(name, root, engine=engine, lora=lora, steps=2)
     validate_family(architecture, packed=False)
     validate_lengths(job, architecture)
     validate_engine(job, architecture)

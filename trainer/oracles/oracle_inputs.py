@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROWS, WIDTH = 10, 6
+ROWS = 10
+WIDTH = 6
 GROUPS = [7, 3, 7, 3, 9, 7, 5, 5, 3, 7]
 """Unordered groups of sizes 4, 3, 2 and 1."""
 GROUPS_OF_SEVERAL = [7, 3, 7, 3, 5, 7, 5, 5, 3, 7]
@@ -28,7 +29,11 @@ def random_inputs() -> dict[str, Tensor]:
     mask[6, 1] = False
     log_probs = -normal().abs() - 0.1
     far = normal(0.3)
-    far[0, 0], far[1, 1], far[4, 2], far[5, 0], far[7, 0] = 25.0, -25.0, 3.0, 22.0, -25.0
+    far[0, 0] = 25.0
+    far[1, 1] = -25.0
+    far[4, 2] = 3.0
+    far[5, 0] = 22.0
+    far[7, 0] = -25.0
     return {
         "mask": mask,
         "groups": torch.tensor(GROUPS),

@@ -81,7 +81,8 @@ def advantages() -> list[dict[str, Any]]:
 def kl_in_reward() -> dict[str, Any]:
     """RLOO's KL term with log-probabilities exact in float32. TRL evaluates the policy before the reference."""
     trainer = make_trainer(RLOOTrainer, RLOOConfig, beta=0.0)  # otherwise it loads the reference from files
-    trainer.beta, trainer.ref_model = BETA, trainer.model
+    trainer.beta = BETA
+    trainer.ref_model = trainer.model
     generator = torch.Generator().manual_seed(20261121)
     log_probs, ref_log_probs = (-torch.randint(128, (len(REWARDS), LENGTH), generator=generator) / 64 for _ in range(2))
     evaluations = iter((log_probs, ref_log_probs))
@@ -156,13 +157,12 @@ def loss(
 ) -> dict[str, Any]:
     log_probs = INPUTS["log_probs"].clone().requires_grad_()
     trainer._get_per_token_logps_and_entropies = lambda *_, **__: (log_probs, torch.zeros_like(log_probs), None)
-    trainer.loss_type, trainer.importance_sampling_level, trainer.beta, trainer.args.delta = (
-        loss_type,
-        level,
-        beta,
-        delta,
-    )
-    trainer.epsilon_low, trainer.epsilon_high = 0.1, 5.0 if loss_type == "cispo" else 0.3
+    trainer.loss_type = loss_type
+    trainer.importance_sampling_level = level
+    trainer.beta = beta
+    trainer.args.delta = delta
+    trainer.epsilon_low = 0.1
+    trainer.epsilon_high = 5.0 if loss_type == "cispo" else 0.3
     trainer.use_vllm = trainer.vllm_importance_sampling_correction = weighted
     trainer.current_gradient_accumulation_steps = trainer.args.steps_per_generation = 1
     ids = torch.ones(ROWS, 1, dtype=torch.int64)

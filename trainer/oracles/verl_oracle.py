@@ -53,7 +53,8 @@ def estimate(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     rewards = INPUTS["token_rewards"].clone()
     groups = "groups_of_several" if name == "grpo_passk" else "groups"
     by_std = settings.get("norm_by_std", True)
-    gamma, lam = settings.get("gamma", 1.0), settings.get("lam", 1.0)
+    gamma = settings.get("gamma", 1.0)
+    lam = settings.get("lam", 1.0)
     function = core_algos.get_adv_estimator_fn(name)
     if name == "gae":
         result = function(rewards, INPUTS["values"], MASK, gamma, lam)

@@ -65,7 +65,8 @@ def build_app(
 ) -> ASGIApp:
     """Build the application. `api` has the rights of the server."""
     connections = [Connection(api, each, KubeContext()) for each in namespaces or ("default",)]
-    jobs, reviews = ClusterJobs(connections, all_namespaces=not namespaces), Reviews(api, audience)
+    jobs = ClusterJobs(connections, all_namespaces=not namespaces)
+    reviews = Reviews(api, audience)
 
     def get_source(request: Request) -> PersonalJobs:
         person, token = get_reader(request)

@@ -183,7 +183,8 @@ async def read_related(
 
 def describe_job(job: Mapping[str, Any], pods: list[Manifest] | None, events: list[Manifest] | None) -> Json:
     """Everything about a job but its metrics and rollouts. Secrets are masked already. None: not readable."""
-    status, name = job.get("status", {}), job["metadata"]["name"]
+    status = job.get("status", {})
+    name = job["metadata"]["name"]
     config = status.get("resolvedSpec") or job.get("spec", {})
     return {
         **build_row(job),

@@ -77,7 +77,8 @@ class Login:
             return PlainTextResponse("The page is read-only.", status_code=403)
         if is_cross_site(request.headers):
             return PlainTextResponse("Pages of other sites cannot read this page.", status_code=403)
-        request.state.person, request.state.token = person, token
+        request.state.person = person
+        request.state.token = token
         return self._app
 
     async def _log_in(self, request: Request) -> Response:

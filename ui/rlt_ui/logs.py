@@ -20,8 +20,10 @@ MAX_LOG_BYTES = 2**17
 """Size of a log's end."""
 MAX_LOG_LINES = 2000
 """Number of lines that are read of a pod's log."""
-POD, PREVIOUS, FILE = "pod", "previous", "file"
-"""The kinds of logs, which begin their IDs: KIND/NAME."""
+POD = "pod"
+PREVIOUS = "previous"
+FILE = "file"
+"""The three kinds of logs. An ID of a log is KIND/NAME."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 """Control sequences of terminals, such as colors (ECMA-48, section 5.4)."""
 _OVERWRITTEN = re.compile(r"[^\n\r]*\r(?!\n)(?=[^\n])")

@@ -49,7 +49,8 @@ class PersonalJobs:
     async def describe(self, run: str) -> Json:
         """The job with its status, pods and events."""
         job = await self._get(run)
-        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        namespace = job["metadata"]["namespace"]
+        name = job["metadata"]["name"]
         async with self._as_person(job) as connection:
             pods, events, errors = await read_related(connection, name)
         return {
@@ -117,7 +118,8 @@ class PersonalJobs:
         return build_version(jobs)
 
     async def _list(self) -> list[Manifest]:
-        person, jobs = await self._authenticate(), (await self.jobs.read()).values()
+        person = await self._authenticate()
+        jobs = (await self.jobs.read()).values()
         with convert_api_errors(KubeContext()):
             namespaces = {job["metadata"]["namespace"] for job in jobs}
             visible = {each for each in namespaces if await self.reviews.may_list(person, each)}

@@ -50,7 +50,8 @@ class Reviews:
         """The person of a token. None if the API server rejects it: rejections are not kept."""
         if not TOKEN.fullmatch(token):
             return None
-        key, now = hashlib.sha256(token.encode()).digest(), time.monotonic()
+        key = hashlib.sha256(token.encode()).digest()
+        now = time.monotonic()
         if (known := self._persons.get(key, now)) is not None:
             return known
         spec = {"token": token, **({"audiences": [self.audience]} if self.audience else {})}
@@ -69,7 +70,8 @@ class Reviews:
         return await self._may(person, {"verb": "get", "namespace": namespace, "name": name})
 
     async def _may(self, person: Person, attributes: dict[str, str]) -> bool:
-        key, now = (person, *sorted(attributes.items())), time.monotonic()
+        key = (person, *sorted(attributes.items()))
+        now = time.monotonic()
         if (known := self._allowed.get(key, now)) is not None:
             return known
         spec = {

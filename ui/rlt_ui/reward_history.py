@@ -21,10 +21,12 @@ class RewardHistory:
 
         A job that resumes repeats steps: those after its step are dropped.
         """
-        previous, self._rewards = self._rewards, {}
+        previous = self._rewards
+        self._rewards = {}
         for job in jobs:
             progress = job.get("status", {}).get("progress") or {}
-            step, reward = progress.get("step", 0), (progress.get("metrics") or {}).get("reward")
+            step = progress.get("step", 0)
+            reward = (progress.get("metrics") or {}).get("reward")
             known = {each: value for each, value in previous.get(_identify(job), {}).items() if each <= step}
             if reward is not None:
                 known[step] = reward

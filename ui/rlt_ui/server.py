@@ -47,7 +47,8 @@ async def serve(source: Source, port: int, announce: Callable[[str], None], *, r
 
     Raises OSError if the port is in use.
     """
-    token, page = secrets.token_urlsafe(32), f"/{secrets.token_urlsafe(16)}/"
+    token = secrets.token_urlsafe(32)
+    page = f"/{secrets.token_urlsafe(16)}/"
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
@@ -68,6 +69,37 @@ def build_app(source: Source, token: str, page: str, is_ending: Callable[[], boo
 
 def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[], bool]) -> list[BaseRoute]:
     """The page, its files, and the records of a request's source as JSON."""
+
+    async def write_report(request: Request) -> Response:
+        run = get_run(request)
+        found = await get_source(request).load_run(run)
+        origin = Origin(importlib.metadata.version("rlt"), f"{datetime.now(UTC):%FT%TZ}")
+        text = await asyncio.to_thread(build_report, found, origin)
+        name = quote(f"{build_file_name(found, run)}-report.html", safe="")
+        return HTMLResponse(text, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
+
+    async def stream_log(request: Request) -> Response:
+        source = get_source(request)
+        run = request.query_params.get("run", "")
+        log = request.query_params.get("log", "")
+        events = stream_changes("log", lambda: source.read_log(run, log), LOG_POLL_S, is_ending)
+        return StreamingResponse(events, media_type="text/event-stream")
+
+    async def stream(request: Request) -> Response:
+        versions = stream_versions(get_source(request), request.query_params.get("run"), is_ending)
+        return StreamingResponse(versions, media_type="text/event-stream")
+
+    async def show_page(_request: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    routes = [Route(f"/api/{name}", answer_json(reader)) for name, reader in build_readers(get_source).items()]
+    routes.append(Route("/api/report", answer(write_report)))
+    streams = [Route("/api/events", stream), Route("/api/log", stream_log)]
+    return [*routes, *streams, Route("/", show_page), Mount("/static", StaticFiles(directory=STATIC))]
+
+
+def build_readers(get_source: Callable[[Request], Source]) -> dict[str, Callable[[Request], Awaitable[Json]]]:
+    """Name below /api -> what reads the records of a request's source."""
 
     async def list_runs(request: Request) -> Json:
         source = get_source(request)
@@ -101,27 +133,7 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
     async def list_logs(request: Request) -> Json:
         return await get_source(request).list_logs(get_run(request))
 
-    async def write_report(request: Request) -> Response:
-        run = get_run(request)
-        found = await get_source(request).load_run(run)
-        origin = Origin(importlib.metadata.version("rlt"), f"{datetime.now(UTC):%FT%TZ}")
-        text = await asyncio.to_thread(build_report, found, origin)
-        name = quote(f"{build_file_name(found, run)}-report.html", safe="")
-        return HTMLResponse(text, headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}"})
-
-    async def stream_log(request: Request) -> Response:
-        source, run, log = get_source(request), request.query_params.get("run", ""), request.query_params.get("log", "")
-        events = stream_changes("log", lambda: source.read_log(run, log), LOG_POLL_S, is_ending)
-        return StreamingResponse(events, media_type="text/event-stream")
-
-    async def stream(request: Request) -> Response:
-        versions = stream_versions(get_source(request), request.query_params.get("run"), is_ending)
-        return StreamingResponse(versions, media_type="text/event-stream")
-
-    async def show_page(_request: Request) -> Response:
-        return FileResponse(STATIC / "index.html")
-
-    readers = {
+    return {
         "runs": list_runs,
         "run": describe,
         "compare": compare,
@@ -130,10 +142,6 @@ def build_routes(get_source: Callable[[Request], Source], is_ending: Callable[[]
         "spans": read_spans,
         "logs": list_logs,
     }
-    routes = [Route(f"/api/{name}", answer_json(reader)) for name, reader in readers.items()]
-    routes.append(Route("/api/report", answer(write_report)))
-    streams = [Route("/api/events", stream), Route("/api/log", stream_log)]
-    return [*routes, *streams, Route("/", show_page), Mount("/static", StaticFiles(directory=STATIC))]
 
 
 def answer_json(read: Callable[[Request], Awaitable[Json]]) -> Callable[[Request], Awaitable[Response]]:
@@ -186,7 +194,8 @@ async def stream_changes(
         is_due = unchanged % PING_POLLS == 0
         if found != last or (is_due and found[0] == "failure"):
             yield f"event: {found[0]}\ndata: {json.dumps(found[1])}\n\n"
-            last, unchanged = found, 0
+            last = found
+            unchanged = 0
         elif is_due:
             yield "event: ping\ndata: {}\n\n"
         await asyncio.sleep(interval)

@@ -53,7 +53,8 @@ def build_columns(steps: Sequence[Step], notes: Sequence[str]) -> Json:
     None in a column: the step does not have the metric, or it is not a finite number.
     """
     names = dict.fromkeys(name for step in steps for name in step if name != "step")
-    seconds, total = [], 0.0
+    seconds = []
+    total = 0.0
     for step in steps:
         total += step.get("timing_s/step") or 0.0
         seconds.append(total)

@@ -26,7 +26,8 @@ def build_timeline(status: Mapping[str, Any]) -> list[Json]:
         }
         for each in status.get("attempts", [])
     ]
-    phase, latest = status.get("phase"), status.get("currentAttempt", {})
+    phase = status.get("phase")
+    latest = status.get("currentAttempt", {})
     if phase not in ("Running", "Succeeded", "Failed") or (phase == "Failed" and ended) or not status.get("startTime"):
         return ended
     start = status.get("activeSince") or latest.get("acceptedTime") if ended else status["startTime"]

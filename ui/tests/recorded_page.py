@@ -20,7 +20,8 @@ def assert_page_shows(run: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
         assert server.stdout
         browser = playwright.chromium.launch(executable_path=obtain_chromium(), args=["--no-sandbox", "--disable-gpu"])
-        page, errors = browser.new_page(), list[str]()
+        page = browser.new_page()
+        errors = list[str]()
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
         try:

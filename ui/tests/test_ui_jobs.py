@@ -153,7 +153,8 @@ def test_the_fields_that_differ_from_their_defaults_are_listed() -> None:
 
 
 def test_of_a_resolved_spec_without_settings_no_setting_of_the_algorithm_differs() -> None:
-    model, data = {"path": "Qwen/Qwen3-8B"}, {"preset": "gsm8k"}
+    model = {"path": "Qwen/Qwen3-8B"}
+    data = {"preset": "gsm8k"}
     cluster = {"workers": [{"replicas": 1, "resources": {"cpu": "8", "memory": "64Gi"}}]}
     training = {"totalSteps": 9, "trainBatchSize": 64}
     resolved = build_resolved_spec({"model": model, "data": data, "cluster": cluster, "training": training}, None)

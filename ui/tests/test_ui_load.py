@@ -75,7 +75,8 @@ async def measure(url: str, server: int, simulated: SimulatedApiServer) -> list[
         while not all(seen):
             await asyncio.sleep(0.1)
         for step in range(1, MAX_ROUNDS + 1):
-            started, used = time.monotonic(), read_cpu_time(server)
+            started = time.monotonic()
+            used = read_cpu_time(server)
             complete_step(simulated, step)
             await asyncio.sleep(ROUND_S)
             shares.append((read_cpu_time(server) - used) / (time.monotonic() - started))

@@ -144,7 +144,8 @@ def test_long_runs_are_drawn_as_fast_as_short_ones_and_compared(browser: Browser
 
 def test_a_new_step_appears_and_a_lost_connection_recovers(browser: Browser, run: RunDirectory) -> None:
     page, _ = open_page(browser)
-    reward, live = page.locator(".tile").filter(has_text="Reward"), page.locator("#live")
+    reward = page.locator(".tile").filter(has_text="Reward")
+    live = page.locator("#live")
     with serve(run.path.parent) as url:
         page.goto(url + RUN)
         expect(live).to_have_text("Live")

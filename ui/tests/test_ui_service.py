@@ -25,7 +25,9 @@ from rlt_ui.__main__ import build_app
 from rlt_ui.access import COOKIE, HEADERS
 from rlt_ui.login import UNAVAILABLE
 
-ALICE, BOB, STRANGER = "alice.token-1", "bob.token-2", "stranger.token-3"
+ALICE = "alice.token-1"
+BOB = "bob.token-2"
+STRANGER = "stranger.token-3"
 URL = "http://127.0.0.1:8000"
 PATHS = ("/", "/api/runs", "/api/events", "/static/app.js", "/s/abc/", "/s/abc/api/runs", "/login", "/nothing")
 

@@ -7,10 +7,12 @@ from collections.abc import Iterable
 
 def find_nearest_word(word: str, words: Iterable[str], *, max_distance: int) -> str | None:
     """Return the word with the smallest edit distance to `word`, the first of several; None above `max_distance`."""
-    best, found = max_distance + 1, None
+    best = max_distance + 1
+    found = None
     for each in words:
         if (distance := edit_distance(word, each, limit=best)) < best:
-            best, found = distance, each
+            best = distance
+            found = each
     return found
 
 
@@ -30,7 +32,8 @@ def edit_distance(one: str, other: str, *, limit: int) -> int:
             if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
                 cost = min(cost, before[j - 2] + 1)
             row.append(cost)
-        before, last = last, row
+        before = last
+        last = row
         if min(*before, *last) >= limit:
             return limit
     return min(last[-1], limit)

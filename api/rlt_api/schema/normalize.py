@@ -25,7 +25,8 @@ MAX_EXACT_INTEGER = 2**53
 def normalize(value: Any, node: Schema) -> Any:
     """Return the value as the API server stores it; `node` is its schema with all references resolved."""
     if isinstance(value, Mapping):
-        fields, others = node.get("properties", {}), node.get("additionalProperties")
+        fields = node.get("properties", {})
+        others = node.get("additionalProperties")
         every = others if isinstance(others, dict) and others else None
         if not fields and every is None:
             return value

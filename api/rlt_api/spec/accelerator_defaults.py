@@ -49,7 +49,9 @@ def _add_micro_batch_tokens(spec: Mapping[str, Any]) -> dict[str, Any]:
 
     The default limit holds the longest prompt with its response, or both responses of a pair.
     """
-    training, algorithm, data = spec.get("training", {}), spec.get("algorithm", {}), spec.get("data", {})
+    training = spec.get("training", {})
+    algorithm = spec.get("algorithm", {})
+    data = spec.get("data", {})
     if not training.get("useDynamicBsz", not (_gives_rows(training) or _gives_rows(algorithm))):
         return dict(training)
     prompt = data.get("maxPromptLength", Data.model_fields["max_prompt_length"].default)

@@ -26,8 +26,10 @@ CONFIG_FILE = "training.json"
 """Key of the ConfigMap with a TrainingConfig."""
 FUNCTIONS_DIRECTORY = "/etc/rlt-functions"
 """Folder of the ConfigMaps with user-defined functions in the pods, each in a subfolder with its name."""
-TRAIN_RESOURCE, ROLLOUT_RESOURCE = "rlt-train", "rlt-rollout"
-"""Custom Ray resources of pods that train and of pods that only generate, in rollout.mode separate: 1 in each pod."""
+TRAIN_RESOURCE = "rlt-train"
+"""Custom Ray resource of pods that train, in rollout.mode separate: 1 in each pod."""
+ROLLOUT_RESOURCE = "rlt-rollout"
+"""Custom Ray resource of pods that only generate, in rollout.mode separate: 1 in each pod."""
 PRESET_REWARD = {
     "arithmetic": "exact",
     "bandit": "exact",

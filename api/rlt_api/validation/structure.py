@@ -48,31 +48,22 @@ def convert_errors(error: ValidationError, model: type[ApiModel], path: str) -> 
 
 
 def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> Finding:
-    location, value, given = path, printable(_json(problem["input"])), problem["input"]
+    location = path
+    value = printable(_json(problem["input"]))
+    given = problem["input"]
     for part in problem["loc"]:
         location = child_path(location, part)
     context = problem.get("ctx", {})
     message = problem["msg"].replace("Input s", "s", 1)
     match problem["type"]:
         case "extra_forbidden":
-            known, leaves = list_fields(model, problem["loc"][:-1]), [leaf for leaf, _ in walk_leaves(model, path)]
+            known = list_fields(model, problem["loc"][:-1])
+            leaves = [leaf for leaf, _ in walk_leaves(model, path)]
             return report_unknown_field(location, str(problem["loc"][-1]), known, leaves)
         case "missing":
             return Finding(location, "none", "is required", "add it")
         case "literal_error" | "enum":
-            choices = str(context["expected"]).replace("'", "").replace(" or ", ", ").split(", ")
-            if not isinstance(given, str) and _json(given) in choices:  # a version without quotes
-                fix, edits = f'write "{_json(given)}" in quotes', use(location, _json(given))
-                return Finding(location, value, f"must be {context['expected']}", fix, edits=edits)
-            algorithm, others = foreign_names.ESTIMATORS.get(str(given).lower(), (None, ""))
-            if algorithm in choices:
-                fix, edits = f"use {algorithm}{f', with {others}' if others else ''}", use(location, algorithm)
-            else:
-                is_number = str(given).replace(".", "").isdigit()  # a version, not a misspelled word
-                meant = None if is_number else find_nearest_name(str(given), choices)
-                fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(choices)}"
-                edits = use(location, meant) if meant else use(location, *choices) if is_number else ()
-            return Finding(location, value, f"must be {context['expected']}", fix, edits=edits)
+            return _report_unknown_choice(location, given, context["expected"])
         case "greater_than_equal" | "less_than_equal":
             (bound,) = context.values()
             return Finding(location, value, message, f"use {bound}", edits=use(location, bound))
@@ -87,7 +78,8 @@ def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> F
             return Finding(location, value, message, f"use at most {context['max_length']}")
         case "int_type" | "int_from_float" if isinstance(given, float) and math.isfinite(given):
             low = math.floor(given)
-            fix, edits = f"use {low} or {low + 1}", use(location, low, low + 1)
+            fix = f"use {low} or {low + 1}"
+            edits = use(location, low, low + 1)
             return Finding(location, value, "must be an integer", fix, edits=edits)
         case "int_type" | "float_type" | "bool_type" as kind if isinstance(given, str):
             fix, number = read_number(given, kind.removesuffix("_type"))
@@ -115,6 +107,25 @@ def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> F
         case _:
             what = {"dict_type": "an object", "list_type": "a list", "model_type": "an object"}.get(problem["type"])
             return Finding(location, value, message, f"write {what or 'a value of this type'}")
+
+
+def _report_unknown_choice(location: str, given: object, expected: str) -> Finding:
+    """Build the finding for a value that is none of the choices. `expected` is pydantic's list of them, in words."""
+    value = printable(_json(given))
+    choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    algorithm, others = foreign_names.ESTIMATORS.get(str(given).lower(), (None, ""))
+    if not isinstance(given, str) and _json(given) in choices:  # a version without quotes
+        fix = f'write "{_json(given)}" in quotes'
+        edits = use(location, _json(given))
+    elif algorithm in choices:
+        fix = f"use {algorithm}{f', with {others}' if others else ''}"
+        edits = use(location, algorithm)
+    else:
+        is_number = str(given).replace(".", "").isdigit()  # a version, not a misspelled word
+        meant = None if is_number else find_nearest_name(str(given), choices)
+        fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(choices)}"
+        edits = use(location, meant) if meant else use(location, *choices) if is_number else ()
+    return Finding(location, value, f"must be {expected}", fix, edits=edits)
 
 
 def _json(value: object) -> str:

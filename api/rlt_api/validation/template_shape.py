@@ -95,7 +95,8 @@ def _is_equal(value: object, amount: str) -> bool:
 
 def _validate_template(template: Mapping[str, Any], path: str, kind: str) -> Iterator[Finding]:
     yield from _find_unknown(template, TEMPLATE_FIELDS, path)
-    pod, path = template.get("spec"), f"{path}.spec"
+    pod = template.get("spec")
+    path = f"{path}.spec"
     if pod is None:
         return
     if not isinstance(pod, Mapping):
@@ -107,9 +108,12 @@ def _validate_template(template: Mapping[str, Any], path: str, kind: str) -> Ite
             value = pod.get(name)
             if value is None or (isinstance(value, types) and isinstance(value, bool) == (types is bool)):
                 continue
-            field, fix, edits = f"{path}.{name}", f"use {what}", tuple[Edit, ...]()
+            field = f"{path}.{name}"
+            fix = f"use {what}"
+            edits = tuple[Edit, ...]()
             if types is int and isinstance(value, str) and value.isdecimal():
-                fix, edits = f"write {value} without quotes", use(field, int(value))
+                fix = f"write {value} without quotes"
+                edits = use(field, int(value))
             yield Finding(field, printable(str(value)), f"must be {what}", fix, RULE, edits=edits)
     for group in ("containers", "initContainers"):
         containers = pod.get(group)
@@ -122,7 +126,8 @@ def _validate_container(container: object, path: str, own: str) -> Iterator[Find
         yield Finding(path, printable(str(container)), "must be an object", "write the fields of a container", RULE)
         return
     yield from _find_unknown(container, CONTAINER_FIELDS, path)
-    name, field = container.get("name"), f"{path}.name"
+    name = container.get("name")
+    field = f"{path}.name"
     if not isinstance(name, str) or not name:
         message = f"is required: {own} is the container of the operator, another name adds a container"
         yield Finding(field, printable(str(name or "none")), message, f"use {own}", RULE, edits=use(field, own))

@@ -74,7 +74,8 @@ def warn_few_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 def warn_paths_outside_volumes(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Models and data that are on no volume of the job must be in the image."""
-    data, model = spec.data, spec.model
+    data = spec.data
+    model = spec.model
     paths = {
         "spec.model.path": model.path if model else None,
         "spec.data.path": data.path if data else None,

@@ -129,7 +129,8 @@ def validate_manifest(
     found = list(_validate_envelope(manifest))
     if found:
         return tuple(found)
-    metadata, spec = manifest["metadata"], manifest["spec"]
+    metadata = manifest["metadata"]
+    spec = manifest["spec"]
     name = metadata.get("name") or metadata["generateName"] + "x" * GENERATED_SUFFIX_LENGTH
     found = list(validate_labels_and_annotations(metadata))
     if manifest["kind"] == RUNTIME_KIND:

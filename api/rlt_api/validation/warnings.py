@@ -66,13 +66,17 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A new attempt resumes only from a checkpoint that outlives the pods of the failed one."""
-    restarts, checkpoint, storage = spec.failure_policy.max_restarts, spec.checkpoint, spec.storage
+    restarts = spec.failure_policy.max_restarts
+    checkpoint = spec.checkpoint
+    storage = spec.storage
     if restarts == 0 or spec.framework.type == "command":
         return
     if checkpoint.resume == "never":
-        reason, fix = "checkpoint.resume is never", "use checkpoint.resume: auto"
+        reason = "checkpoint.resume is never"
+        fix = "use checkpoint.resume: auto"
     elif checkpoint.save_freq < 1:
-        reason, fix = f"checkpoint.saveFreq is {checkpoint.save_freq}", "set checkpoint.saveFreq to 1 or more"
+        reason = f"checkpoint.saveFreq is {checkpoint.save_freq}"
+        fix = "set checkpoint.saveFreq to 1 or more"
     elif not storage.outlives_pods:
         reason = "checkpoints are deleted with the pods without storage.claimName or storage.storageClassName"
         fix = "set one of them"
@@ -122,7 +126,8 @@ def _warn_unread(
     block: ApiModel, readers: Mapping[str, tuple[str, ...]], choice: str, path: str = "spec.algorithm"
 ) -> Iterator[str]:
     for name, choices in readers.items():
-        field, value = type(block).model_fields[name], getattr(block, name)
+        field = type(block).model_fields[name]
+        value = getattr(block, name)
         if value != field.default and choice.partition(" ")[2] not in choices:
             used = f"; it is used by {' and '.join(choices)}" if choices else "; remove it"
             yield f"{path}.{field.alias}: {value}: {choice} does not use it{used}"

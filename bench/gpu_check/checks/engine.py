@@ -53,7 +53,8 @@ def exercise(settings: Settings, pair: Pair) -> Iterator[Figure]:
     held = pair.engines.loop.submit(pair.engine.sum_weights()).result(120)
     equal = held.parts == sum_weights(pair.rank._actor.gather_weights()).parts
     yield Figure("the engine has the exact weights that were sent", str(equal), passed=equal)
-    prompts, seeds = [list(prompt.token_ids) for prompt in PROBES], [1, 2, 3, 4]
+    prompts = [list(prompt.token_ids) for prompt in PROBES]
+    seeds = [1, 2, 3, 4]
     before = [list(response.token_ids) for response in pair.generate(prompts, seeds)]
     awake = read_free_memory(settings)
     pair.engines.pause()

@@ -133,7 +133,8 @@ def take_released_memory() -> Iterator[Figure]:
     name = f"another process takes {other / 1e9:.0f} GB"
     yield Figure(f"{name} before the release", str(can_take(other)), note="expected: False, the reason for the release")
     release_memory(torch.device("cuda"))
-    reserved, allocated = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
+    reserved = torch.cuda.memory_reserved()
+    allocated = torch.cuda.memory_allocated()
     excess = (reserved - allocated) / GIB
     yield Figure("reserved minus allocated after the release", excess, "GiB", passed=excess <= 1, note="at most 1 GiB")
     taken = can_take(other)

@@ -67,7 +67,8 @@ def update(settings: Settings, device: str, model: str, training: dict[str, Any]
 
 def compare_heads(settings: Settings, model: str) -> Iterator[Figure]:
     """Compare model.castLmHeadToFp32 with the head in bfloat16."""
-    sequences, found = build_sequences(rows=4, length=24), []
+    sequences = build_sequences(rows=4, length=24)
+    found = []
     for cast in (False, True):
         fields = {"castLmHeadToFp32": cast}
         config = build_config(settings.device, settings.folder / f"head-{cast}", model, model=fields)

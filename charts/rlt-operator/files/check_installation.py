@@ -23,7 +23,8 @@ def check_operator(address: str) -> None:
 
 def check_resource(api: str, resource: str, advice: str) -> None:
     """Fail unless the API server serves the resource."""
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
+    port = os.environ["KUBERNETES_SERVICE_PORT"]
     address = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     with open(f"{SERVICE_ACCOUNT}/token") as file:
         request = urllib.request.Request(f"{address}/apis/{api}", headers={"Authorization": f"Bearer {file.read()}"})

@@ -29,7 +29,8 @@ def command(name: str, step: int | None, dry_run: bool, kube_context: KubeContex
     if dry_run:
         emit(export_job, YAML if output == TABLE else output)
         return
-    created, namespace = export_job["metadata"]["name"], export_job["metadata"]["namespace"]
+    created = export_job["metadata"]["name"]
+    namespace = export_job["metadata"]["namespace"]
     emit_result(f"{created} created: {get_export_path(export_job)}", export_job, output)
     print_message(f"next: kubectl logs -f job/{created} -n {namespace}")
 

@@ -14,7 +14,8 @@ from rlt_cli.output import TABLE, emit, get_width, output_option, print_message
 from rlt_cli.pages.job_table import format_job_table
 from rlt_core.job import Manifest
 
-WIDE, NAME = "wide", "name"
+WIDE = "wide"
+NAME = "name"
 
 
 @click.command()

@@ -62,7 +62,8 @@ def command(file: str, level: str | None, timeout: Duration, kube_context: KubeC
 
 def build_preflight_job(manifest: Mapping[str, Any], level: str | None) -> Manifest:
     """Build the job of the checks: one attempt, without the training and without the job's queue of retries."""
-    spec, metadata = manifest["spec"], manifest["metadata"]
+    spec = manifest["spec"]
+    metadata = manifest["metadata"]
     preflight = dict(spec.get("preflight") or {})
     chosen = level or preflight.get("level")
     preflight |= {"only": True, "level": chosen if chosen in ("basic", "full") else "basic"}

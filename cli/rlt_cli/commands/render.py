@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from rlt.offline_job import build_offline_job, detect_network, place_earlier_checkpoint, render_children
+from rlt.validation import ValidatedFiles
 from rlt.yaml_text import to_yaml
 from rlt_api.findings.masking import mask_json, mask_text
 from rlt_api.frameworks.roll import settings as roll
@@ -20,7 +21,7 @@ from rlt_cli.render_target import TARGETS, emit_files, reject_unknown_image, ren
 from rlt_cli.runtime_options import runtime_options
 from rlt_core.children.program import build_command, build_run
 from rlt_core.earlier_job import waits_for_earlier_job
-from rlt_core.fabric.nodes import parse_nodes
+from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Job, Manifest
 from rlt_core.network_status import blocks_start
 from rlt_core.targets.slurm import SlurmOptions
@@ -110,15 +111,28 @@ def command(
         else:
             emit_files(files)
         return
+    manifests, held = _render_jobs(validated, namespace, parsed_nodes if nodes else None)
+    emit_manifests(manifests, output)
+    raise click.exceptions.Exit(held)
+
+
+def _render_jobs(
+    validated: ValidatedFiles, namespace: str | None, nodes: tuple[Node, ...] | None
+) -> tuple[list[Manifest], bool]:
+    """The manifests of the jobs that the operator does not hold, and whether it holds one. Prints notes.
+
+    nodes: None if they are unknown.
+    """
     manifests: list[Manifest] = []
     held = False
     for manifest in validated.jobs():
-        job = detect_network(build_offline_job(manifest, validated, namespace=namespace), parsed_nodes)
+        job = detect_network(build_offline_job(manifest, validated, namespace=namespace), nodes or ())
         assert job.spec
-        if not nodes and any(group.accelerator for group in job.spec.cluster.workers):
+        if nodes is None and any(group.accelerator for group in job.spec.cluster.workers):
             print_message(f"note: {job.name}: the network of the nodes is unknown: pass --nodes FILE")
-        if nodes and job.status.network and job.status.network.rejection and blocks_start(job.status.network, job.spec):
-            rejection = job.status.network.rejection
+        network = job.status.network
+        if nodes is not None and network and network.rejection and blocks_start(network, job.spec):
+            rejection = network.rejection
             print_message(f"{job.name}: the operator holds this job: {rejection.code}: {rejection.message}")
             held = True
             continue
@@ -128,8 +142,7 @@ def command(
         for step in mask_json(job.spec.framework.to_json()).get("prepare", []):
             print_message(f"note: {job.name}: step {step['name']} runs before: {shlex.join(step['command'])}")
         manifests += render_children(job)
-    emit_manifests(manifests, output)
-    raise click.exceptions.Exit(held)
+    return manifests, held
 
 
 def _format_command(job: Job) -> str:

@@ -74,7 +74,8 @@ def command(
         return
     code = 0
     for index, metadata in [(index, each["metadata"]) for index, each in enumerate(objects) if each["kind"] == KIND]:
-        name, job_context = metadata["name"], replace(kube_context, namespace=metadata["namespace"])
+        name = metadata["name"]
+        job_context = replace(kube_context, namespace=metadata["namespace"])
         watch_command = job_context.command_line(f"watch {name}")
         detached = detached_message(watch_command)
         if watching:

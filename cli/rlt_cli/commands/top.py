@@ -80,7 +80,8 @@ async def measure_pods(connection: Connection, name: str) -> list[PodUsage]:
 
 
 async def _measure_pod(pod: Manifest, kube_context: KubeContext) -> PodUsage:
-    name, labels = pod["metadata"]["name"], pod["metadata"].get("labels", {})
+    name = pod["metadata"]["name"]
+    labels = pod["metadata"].get("labels", {})
     group = "head" if is_head(pod) else labels.get(GROUP_LABEL, "")
     phase = pod.get("status", {}).get("phase", "Pending")
     if phase != "Running":

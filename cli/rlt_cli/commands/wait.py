@@ -14,7 +14,8 @@ from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, output_option, print_message
 from rlt_core.job import Manifest
 
-EXIT_FAILED, EXIT_TIMEOUT = 1, 2
+EXIT_FAILED = 1
+EXIT_TIMEOUT = 2
 
 
 @click.command()

@@ -32,10 +32,15 @@ CHECKLIST = {
 """Condition -> its line in the start-up checklist."""
 FIRST_STEP = "first step"
 PHASE_COLORS = {"Running": "cyan", "Succeeded": "green", "Failed": "red", "Suspended": "yellow"}
-DONE, CURRENT, LATER, PROBLEM = "✓", "▸", "·", "✗"
+DONE = "✓"
+CURRENT = "▸"
+LATER = "·"
+PROBLEM = "✗"
 MARK_COLORS = {DONE: "green", CURRENT: "cyan", PROBLEM: "red", "!": "yellow"}
-MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 10
-MAX_SPARKLINE_WIDTH, MIN_SPARKLINE_WIDTH = 60, 10
+MAX_BAR_WIDTH = 40
+MIN_BAR_WIDTH = 10
+MAX_SPARKLINE_WIDTH = 60
+MIN_SPARKLINE_WIDTH = 10
 
 
 def format_header(job: Job, width: int | None = None) -> list[str]:
@@ -119,7 +124,8 @@ def _format_check(job: Job, label: str, waiting: str, age: str, message: str, wi
 
 def _list_rates(job: Job, history: Sequence[Step]) -> list[str]:
     last = history[-1] if history else {}
-    seconds, tokens = last.get("timing_s/step"), job["status"]["progress"].get("tokensPerSecond")
+    seconds = last.get("timing_s/step")
+    tokens = job["status"]["progress"].get("tokensPerSecond")
     phases = {name.removeprefix("timing_s/"): value for name, value in last.items() if name.startswith("timing_s/")}
     phases.pop("step", None)
     rates = [f"{format_number(seconds)} s a step"] if seconds else []

@@ -16,7 +16,8 @@ HYDRA_KEYS = ("defaults", "hydra")
 
 def convert_hydra(config: dict[str, Any], to: str) -> Draft:
     """Convert verl's config: its values as overrides of the command, or as fields of a builtin job."""
-    draft, settings = Draft(), load_mapping().verl
+    draft = Draft()
+    settings = load_mapping().verl
     values = {}
     for key, value in _flatten({key: each for key, each in config.items() if key not in HYDRA_KEYS}):
         if isinstance(value, str) and "${" in value:

@@ -131,7 +131,8 @@ def _explain(option: str, value: str) -> str:
 def apply_environment(draft: Draft, variables: dict[str, str], lines: dict[str, int]) -> None:
     """Carry over environment variables: into cluster.env, or the field that mapping.toml names."""
     for name, value in variables.items():
-        line, found = lines.get(name), find(name, load_mapping().environment)
+        line = lines.get(name)
+        found = find(name, load_mapping().environment)
         fields = found.fields if found else ("spec.cluster.env",)
         if re.search(r"(KEY|TOKEN|SECRET|PASSWORD)$", name):
             draft.leave_out(name, "put it into a Secret, and name that in spec.cluster.env (secretKeyRef)", line)

@@ -156,7 +156,8 @@ def _list_files(data: Mapping[str, Any]) -> list[str]:
 
 def _count_mini_batch(config: dict[str, Any]) -> int | None:
     """The prompts of a mini-batch. None if they are not an integer, or the shares are unknown."""
-    role, group = config.get("actor_train") or {}, config.get("num_return_sequences_in_group", 1)
+    role = config.get("actor_train") or {}
+    group = config.get("num_return_sequences_in_group", 1)
     arguments = role.get("training_args") or {}
     shares = count_shares(role, len(parse_devices(role.get("device_mapping")) or []))
     sizes = [arguments.get("per_device_train_batch_size", 8), arguments.get("gradient_accumulation_steps", 1)]
@@ -208,7 +209,8 @@ def _list_differences(
 ) -> Iterator[tuple[str, Any]]:
     """The settings of the source that differ from the job's, by key."""
     for key, value in wanted.items():
-        path, given = f"{prefix}{key}", rendered.get(key)
+        path = f"{prefix}{key}"
+        given = rendered.get(key)
         if path.endswith("device_mapping") and parse_devices(value) == parse_devices(given):
             continue
         if isinstance(value, dict) and value and isinstance(given, dict):

@@ -177,7 +177,8 @@ def _quote(word: str) -> str:
 def apply_devices(draft: Draft, program: Program) -> None:
     """Nodes and devices per node, by the program's own arguments."""
     values = {key: value for key, value in program.values.items() if isinstance(value, int) and value > 0}
-    nodes, devices = values.get(NODES[program.name]), values.get(DEVICES[program.name])
+    nodes = values.get(NODES[program.name])
+    devices = values.get(DEVICES[program.name])
     if program.name == "openrlhf":
         nodes, devices = _count_openrlhf(draft, program, values)
     else:

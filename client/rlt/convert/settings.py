@@ -70,8 +70,10 @@ def apply_settings(
     for key, value in sorted(values.items(), key=lambda item: item[0] not in FIRST):
         setting = find(key, settings)
         if setting is not None and setting.renamed:
-            key, setting = setting.renamed, find(setting.renamed, settings)
-        what, line = f"{key}={_show(value)}", lines.get(key)
+            key = setting.renamed
+            setting = find(setting.renamed, settings)
+        what = f"{key}={_show(value)}"
+        line = lines.get(key)
         if setting is None:
             meant = find_nearest_word(key, [each.key for each in settings], max_distance=3)
             draft.leave_out(what, f"it is not a known setting{f'; did you mean {meant}?' if meant else ''}", line)
@@ -114,7 +116,8 @@ def _find_switch(path: str, values: Mapping[str, object]) -> str | None:
 
 
 def _set(draft: Draft, setting: Setting, key: str, value: object, line: int | None) -> None:
-    path, note = setting.fields[0], setting.note
+    path = setting.fields[0]
+    note = setting.note
     what = f"{key}={_show(value)}"
     if value in UNSET.get(path, ()) or value is None or value == "null":
         return
@@ -151,7 +154,8 @@ def _set(draft: Draft, setting: Setting, key: str, value: object, line: int | No
 
 def _fit(value: Any, schema: Schema) -> Any:
     """The value in the type of a field. None if it does not fit."""
-    kind, choices = schema.get("type"), schema.get("enum")
+    kind = schema.get("type")
+    choices = schema.get("enum")
     if choices:
         return value if value in choices else None
     if kind == "array":

@@ -20,7 +20,8 @@ ESCAPES = {"\n": "", "$": LITERAL}
 ENDS = frozenset(("&&", "||", ";;", ";", "|", "&", "(", ")", "\n"))
 """Operators that end a command."""
 RESERVED = ("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "{", "}", "!")
-OPENING, CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "esac")
+OPENING = ("if", "for", "while", "until", "case")
+CLOSING = ("fi", "done", "esac")
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 NAME = re.compile(r"\$([A-Za-z_]\w*|[@*#?$!0-9])")
 PARAMETER = re.compile(r"([A-Za-z_]\w*)(?:(:?[-=+?])(.*))?", re.DOTALL)
@@ -117,7 +118,8 @@ def expand(word: Word, script: Script) -> list[str]:
 
 
 def _expand_text(text: str, line: int, script: Script) -> str:
-    parts, position = [], 0
+    parts = []
+    position = 0
     while position < len(text):
         end = position + 1
         if text.startswith("$((", position):
@@ -145,7 +147,9 @@ def _expand_parameter(inner: str, line: int, script: Script) -> str:
     match = PARAMETER.fullmatch(inner)
     if match is None:
         return f"${{{inner}}}"
-    name, operator, other = match[1], match[2] or "", re.sub("[\"']", "", match[3] or "")
+    name = match[1]
+    operator = match[2] or ""
+    other = re.sub("[\"']", "", match[3] or "")
     value = script.variables.get(name)
     given = value is not None and (bool(value) or not operator.startswith(":"))
     if operator.endswith("+"):
@@ -191,12 +195,14 @@ def _split_commands(words: list[Word]) -> Iterator[list[Word]]:
 
 def split_words(text: str, first_line: int) -> Iterator[Word]:
     """The words and operators of a script, without comments and here-documents. Quotes are removed."""
-    position, line = 0, first_line
+    position = 0
+    line = first_line
     pending: list[str] = []
     while position < len(text):
         char = text[position]
         if text.startswith("\\\n", position):
-            position, line = position + 2, line + 1
+            position += 2
+            line += 1
         elif char in " \t\r":
             position += 1
         elif char == "#":
@@ -223,7 +229,8 @@ def split_words(text: str, first_line: int) -> Iterator[Word]:
 
 
 def _read_word(text: str, position: int, line: int) -> tuple[Word, int, int]:
-    start_line, parts = line, []
+    start_line = line
+    parts = []
     while position < len(text):
         char = text[position]
         if char == "\\" and position + 1 < len(text):
@@ -255,7 +262,8 @@ def _read_word(text: str, position: int, line: int) -> tuple[Word, int, int]:
 
 def _find_quote(text: str, position: int, line: int) -> int:
     """Position of the closing quote."""
-    quote, end = text[position], position + 1
+    quote = text[position]
+    end = position + 1
     while end < len(text) and text[end] != quote:
         end += 2 if quote == '"' and text[end] == "\\" else 1
     if end >= len(text):
@@ -271,7 +279,9 @@ def _find_closing(text: str, position: int, line: int) -> int:
             raise ConvertError(f"line {line}: ` is not closed: close it, or remove the lines after it.")
         return end + 1
     position += text[position] == "$"
-    opening, closing, depth = text[position], ")" if text[position] == "(" else "}", 0
+    opening = text[position]
+    closing = ")" if text[position] == "(" else "}"
+    depth = 0
     while position < len(text):
         char = text[position]
         if char in "'\"":

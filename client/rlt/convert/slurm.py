@@ -28,7 +28,8 @@ def read_directives(text: str) -> dict[str, tuple[str, int]]:
                 if not option.startswith("-"):
                     continue
                 if not option.startswith("--"):
-                    option, value = option[:2], option[2:] + equals + value
+                    value = option[2:] + equals + value
+                    option = option[:2]
                 if not value and words and not words[0].startswith("-"):
                     value = words.pop(0)
                 found[LONG.get(option, option)] = (value, line)
@@ -87,7 +88,9 @@ def parse_time(value: str) -> int | None:
     if match[1] is not None or match[4] is not None:
         hours, minutes, seconds = parts
     else:
-        hours, minutes, seconds = 0, parts[0], parts[1]
+        hours = 0
+        minutes = parts[0]
+        seconds = parts[1]
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 

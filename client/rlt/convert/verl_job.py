@@ -54,7 +54,8 @@ def build_verl_job(draft: Draft, program: Program, line: int) -> None:
     fields = {key: value for key, value in given.items() if FUNCTION not in f".{key}"}
     job = _apply(draft, fields, framework, rewards)
     fields |= {key: setting.default for key in _render(job.spec) if (setting := _find_default(key, given))}
-    job, others = _apply(draft, fields, framework, rewards), list[Argument]()
+    job = _apply(draft, fields, framework, rewards)
+    others = list[Argument]()
     while found := _find_others(job, arguments, {each.key for each in others}):
         others += found
         # A field with another value than the override would be misleading.
@@ -83,7 +84,8 @@ def _find_others(job: Draft, arguments: Sequence[Argument], known: Collection[st
 def _read_function(given: Mapping[str, Any]) -> list[Json]:
     """The reward function, if it is in a ConfigMap of the job or in a package. Other paths are overrides."""
     values = {f".{key}".rpartition(FUNCTION)[2]: value for key, value in given.items() if FUNCTION in f".{key}"}
-    name, path = values.get("name", "compute_score"), str(values.get("path") or "")
+    name = values.get("name", "compute_score")
+    path = str(values.get("path") or "")
     if mounted := re.fullmatch(rf"{FUNCTIONS_DIRECTORY}/([^/]+)/(.+)\.py", path):
         function = {"name": f"{mounted[2].replace('/', '.')}:{name}", "configMap": mounted[1]}
     elif path.startswith("pkg://"):

@@ -9,9 +9,13 @@ from xml.etree.ElementTree import Element
 from rlt.metric_text import format_number
 from rlt.notebook.markup import element
 
-WIDTH, HEIGHT = 400, 160
-LEFT, RIGHT, TOP, BOTTOM = 60, 390, 22, 140
-"""The area of the lines. The texts are around it."""
+WIDTH = 400
+HEIGHT = 160
+LEFT = 60
+RIGHT = 390
+TOP = 22
+BOTTOM = 140
+"""The lines are inside of these four edges, the texts outside."""
 MAX_POINTS = 300
 """Maximum number of points of a line. Steps are averaged to them."""
 NUM_COLORS = 8
@@ -31,8 +35,10 @@ def draw_lines(series: Mapping[str, Points], unit: str) -> Element | None:
         return None
     steps = [step for points in drawn.values() for step, _ in points]
     values = [value for points in drawn.values() for _, value in points if value is not None]
-    first, last = min(steps), max(steps)
-    low, high = min(values), max(values)
+    first = min(steps)
+    last = max(steps)
+    low = min(values)
+    high = max(values)
 
     def place(step: float, value: float) -> str:
         x = (step - first) / (last - first) if last > first else 0.5

@@ -53,7 +53,8 @@ def is_notebook() -> bool:
 
 def build_view(job: Job, steps: Sequence[Step]) -> str:
     """Build the HTML of a job: phase, progress and a chart of each metric."""
-    progress, phase = job.get("status", {}).get("progress"), get_phase(job)
+    progress = job.get("status", {}).get("progress")
+    phase = get_phase(job)
     bar = {"value": progress["step"], "max": progress["totalSteps"]} if progress and progress["totalSteps"] else None
     charts = [_build_card(title, chart) for title, chart in draw_learning(steps)] if steps else []
     root = element(

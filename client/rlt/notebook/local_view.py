@@ -29,7 +29,8 @@ class LocalView:
 
     def write(self, line: str) -> None:
         """Read a line of the program."""
-        before, self._progress = self._progress, update(self._progress, line, time.time())
+        before = self._progress
+        self._progress = update(self._progress, line, time.time())
         if self._progress == before:
             return
         if metrics := self._progress.metrics:
@@ -54,7 +55,8 @@ def build_progress(progress: Progress) -> dict[str, Any] | None:
     report = build_report(progress)
     if report is None:
         return None
-    step, total = report["step"], report["totalSteps"]
+    step = report["step"]
+    total = report["totalSteps"]
     percent = 100 * step // total if total else 0
     return {
         "step": step,

@@ -62,7 +62,8 @@ def _format_metrics(run: Run) -> str:
 
 
 def _format_speed(run: Run) -> str:
-    speed, shares = compute_throughput(run.steps), compute_time_shares(run.steps)
+    speed = compute_throughput(run.steps)
+    shares = compute_time_shares(run.steps)
     facts = {
         "tokens per second": speed.tokens_per_second,
         "seconds a step (median)": speed.median_step_seconds,

@@ -75,10 +75,12 @@ def select_page(read: Callable[[list[str]], Iterable[Rollout]], query: RolloutQu
     matches.sort(key=lambda each: each[1])
     means = _compute_means(rewards)
     chosen = [row for row, _ in matches[query.offset : query.offset + min(query.limit, MAX_PAGE)]]
-    wanted, found = set(chosen), {}
+    wanted = set(chosen)
+    found = {}
     for row, rollout in enumerate(read([])):
         if row in wanted:
-            reward, index = _get_number(rollout, "reward"), _get_index(rollout)
+            reward = _get_number(rollout, "reward")
+            index = _get_index(rollout)
             mean = means.get(index)
             difference = None if reward is None or mean is None else reward - mean
             segments = _shorten_segments(rollout.get("segments"))
@@ -108,7 +110,8 @@ def select_spans(lines: Iterable[Mapping[str, Any]], step: int, notes: list[str]
             repeated = bool(spans)
             continue
         if repeated:
-            spans, repeated = [], False
+            spans = []
+            repeated = False
         if len(spans) < MAX_SPANS and _is_span(line):
             spans.append({key: line[key] for key in SPAN_KEYS if key in line})
     if len(spans) == MAX_SPANS:

@@ -59,7 +59,8 @@ class Run:
 def read_run(path: Path) -> Run:
     """The run of a directory. Raises UnavailableError if it has no records."""
     records = read_run_directory(path)
-    training, name = records.config.get("training"), records.config.get("job")
+    training = records.config.get("training")
+    name = records.config.get("job")
     total = training.get("totalSteps") if isinstance(training, Mapping) else None
     done = records.steps[-1]["step"] if records.steps else 0
     complete = isinstance(total, int) and done == total
@@ -197,7 +198,8 @@ async def _load_kept_records(connection: Connection, name: str) -> RunRecords:
 def _extract(archive: tarfile.TarFile, directory: Path) -> None:
     """Write the files of an archive. Links and paths out of the directory are left out."""
     for member in archive.getmembers():
-        content, path = archive.extractfile(member), directory / member.name
+        content = archive.extractfile(member)
+        path = directory / member.name
         if content and member.isfile() and path.resolve().is_relative_to(directory.resolve()):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.read())

@@ -42,7 +42,8 @@ def get_attachment(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Net
     """How the pods of the group attach to the fabric. A group without accelerators attaches only if no
     group has any.
     """
-    network, security = get_network(job), spec.security
+    network = get_network(job)
+    security = spec.security
     if group.accelerator or network.vendor == "none":
         return network.attach
     requested = {"IPC_LOCK": security.ipc_lock, "SYS_PTRACE": security.ptrace}

@@ -69,7 +69,8 @@ def build_training_config(job: Job, spec: RLTrainingJobSpec) -> TrainingConfig:
     """Build the training config with all defaults. The spec must be valid and resolved."""
     assert spec.model
     assert spec.data
-    workers, engines = training_group(spec), rollout_group(spec)
+    workers = training_group(spec)
+    engines = rollout_group(spec)
     assert workers.resources
     training = {**spec.training.to_json(), "totalSteps": spec.training.total_steps or 0}
     return TrainingConfig(

@@ -80,7 +80,8 @@ def _divide_grace_period(spec: RLTrainingJobSpec) -> int:
 
 
 def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
-    observability, cache = spec.observability, spec.storage.model_cache
+    observability = spec.observability
+    cache = spec.storage.model_cache
     values = {**FIXED_ENV, **build_ray_token_env(spec), **names.cache_directories(spec)}
     if directory := build_attempt_directory(job, spec):
         values[ATTEMPT_DIRECTORY] = directory

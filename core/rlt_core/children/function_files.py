@@ -9,7 +9,8 @@ from rlt_core.job import Manifest
 
 def list_function_maps(spec: RLTrainingJobSpec) -> list[str]:
     """Names of the ConfigMaps, each once, sorted."""
-    algorithm, multi_turn = spec.algorithm, spec.rollout.multi_turn
+    algorithm = spec.algorithm
+    multi_turn = spec.rollout.multi_turn
     functions = [
         *(reward.function for reward in spec.rewards),
         algorithm.advantage_function,

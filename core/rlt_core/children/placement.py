@@ -27,7 +27,8 @@ def build_scheduling_labels(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]
     scheduling = spec.scheduling
     if job.queue:
         return {names.QUEUE_LABEL: job.queue}
-    scheduler, labels = scheduling.scheduler_name or "", dict[str, str]()
+    scheduler = scheduling.scheduler_name or ""
+    labels = dict[str, str]()
     if (key := QUEUE_LABELS.get(scheduler)) and scheduling.queue_name:
         labels[key] = scheduling.queue_name
     if scheduler == "yunikorn":

@@ -111,15 +111,18 @@ def build_program_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup
     """
     groups = {"spec": build_group_overlay(spec, get_attachment(job, spec, group)) if group else {}}
     job = replace(job, status=job.status.model_copy(update={"network": NO_FABRIC}))
-    head, place = spec.cluster.head, group or spec.cluster.head
+    head = spec.cluster.head
+    place = group or spec.cluster.head
     if group:
         assert group.resources
         accelerator = group.accelerator.model_copy(update={"count": 1}) if group.accelerator else None
         container = _build_container(job, spec, "ray-worker", group.resources, accelerator)
-        shared, overlay = size_worker_shared_memory(spec, group).size, build_accelerator_overlay(group)
+        shared = size_worker_shared_memory(spec, group).size
+        overlay = build_accelerator_overlay(group)
     else:
         container = _build_container(job, spec, "ray-head", head.resources)
-        shared, overlay = size_shared_memory(head.resources).size, Manifest()
+        shared = size_shared_memory(head.resources).size
+        overlay = Manifest()
     pod = _build_pod(job, spec, container, shared, place.node_selector, place.tolerations)
     template = merge_overlay({"metadata": {"annotations": dict(DISRUPTION_ANNOTATIONS)}, "spec": pod}, overlay)
     template = merge_overlay(template, groups)

@@ -8,7 +8,8 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.preflight_roll import build_roll_engine
 from rlt_pod.preflight.expected import Engine, NotPossible
 
-ROLLOUT, MODEL = "actor_rollout_ref.rollout", "actor_rollout_ref.model"
+ROLLOUT = "actor_rollout_ref.rollout"
+MODEL = "actor_rollout_ref.model"
 REMEDY = "The stage training starts the engine. Set preflight.command for a program that rlt does not know."
 ENGINES = ("vllm", "sglang")
 VLLM_NAMES = {
@@ -19,8 +20,9 @@ VLLM_NAMES = {
 """verl's name below `ROLLOUT` -> the argument of vllm.LLM."""
 SGLANG_NAMES = {"max_model_len": "context_length", "gpu_memory_utilization": "mem_fraction_static"}
 """The same for sglang.Engine."""
-VERL_SHARE, OPENRLHF_SHARE = 0.5, 0.95
-"""Defaults of gpu_memory_utilization: rollout.yaml in verl 0.9.1, train_ppo_ray.py in OpenRLHF 0.11.2."""
+VERL_SHARE = 0.5
+OPENRLHF_SHARE = 0.95
+"""Both are defaults of gpu_memory_utilization: rollout.yaml in verl 0.9.1, train_ppo_ray.py in OpenRLHF 0.11.2."""
 
 
 def build_engine(command: list[str], spec: RLTrainingJobSpec) -> Engine | NotPossible | None:
@@ -50,7 +52,8 @@ def _reject(reason: str) -> NotPossible:
 
 def _build_verl_engine(program: Program) -> Engine | NotPossible:
     values = program.values
-    name, model = str(values.get(f"{ROLLOUT}.name", "vllm")), values.get(f"{MODEL}.path")
+    name = str(values.get(f"{ROLLOUT}.name", "vllm"))
+    model = values.get(f"{MODEL}.path")
     if name not in ENGINES:
         return _reject(f"The engine {name} is neither {' nor '.join(ENGINES)}.")
     if not isinstance(model, str):

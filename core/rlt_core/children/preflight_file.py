@@ -46,12 +46,15 @@ def has_preflight(spec: RLTrainingJobSpec) -> bool:
 
 def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
     """Build the expectations. The pods are built from the same values."""
-    level, head, model = get_level(spec), spec.cluster.head.resources, spec.model
+    level = get_level(spec)
+    head = spec.cluster.head.resources
+    model = spec.model
     size = model_size(model) if model else None
     copies = 2 if spec.algorithm.critic else 1
     bandwidth = spec.preflight.min_bus_bandwidth
     is_builtin = spec.framework.type == "builtin"
-    config, run_directory = f"{CONFIG_DIRECTORY}/{CONFIG_FILE}", names.run_directory(job.name, uid=job.uid, spec=spec)
+    config = f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"
+    run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
     engine, trial = _plan_full(job, spec, run_directory) if level == "full" and not is_builtin else (None, None)
     return Expected(
         level=level,
@@ -110,7 +113,9 @@ def list_repositories(spec: RLTrainingJobSpec) -> list[Repository]:
         return []
     if any(variable.name in OTHER_HUBS for variable in spec.cluster.env):
         return []
-    critic, model, data = spec.algorithm.critic, spec.model, spec.data
+    critic = spec.algorithm.critic
+    model = spec.model
+    data = spec.data
     named = {
         **dict.fromkeys(list_argument_names(spec)),
         **dict.fromkeys(reward.model for reward in spec.rewards if reward.model),
@@ -150,7 +155,8 @@ def count_checkpoints(spec: RLTrainingJobSpec) -> int:
 
     At least 1 is assumed if the number of steps is not known.
     """
-    checkpoint, steps = spec.checkpoint, spec.training.total_steps
+    checkpoint = spec.checkpoint
+    steps = spec.training.total_steps
     if checkpoint.save_freq < 1:
         return 0
     saved = ceil(steps / checkpoint.save_freq) if steps else 1

@@ -15,11 +15,15 @@ from rlt_core.children.preflight_roll import build_roll_trial
 from rlt_core.children.program import find_working_directory
 from rlt_pod.preflight.expected import NotPossible, Trial
 
-ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-BATCH, MINI_BATCH = "data.train_batch_size", f"{ACTOR}.ppo_mini_batch_size"
+ACTOR = "actor_rollout_ref.actor"
+ROLLOUT = "actor_rollout_ref.rollout"
+BATCH = "data.train_batch_size"
+MINI_BATCH = f"{ACTOR}.ppo_mini_batch_size"
 CRITIC_MINI_BATCH = "critic.ppo_mini_batch_size"
-AGENT_WORKERS, DEFAULT_AGENT_WORKERS = f"{ROLLOUT}.agent.num_workers", 8
-"""verl's setting and its default (rollout.yaml): each worker generates an equal share of the responses."""
+AGENT_WORKERS = f"{ROLLOUT}.agent.num_workers"
+"""verl's number of agent workers. Each generates an equal share of the responses."""
+DEFAULT_AGENT_WORKERS = 8
+"""The default of `AGENT_WORKERS` in verl's rollout.yaml."""
 DIVISORS = (f"{ACTOR}.ppo_micro_batch_size", "critic.ppo_micro_batch_size")
 """verl's settings that must divide the responses of a step. They have no default."""
 DIVISORS_PER_DEVICE = (

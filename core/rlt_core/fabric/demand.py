@@ -87,7 +87,9 @@ def _build_demand(
     user_network = submitted.get("network") or {}
     env = [(each.name, _get_value(each)) for each in spec.cluster.env]
     template = _parse_template(group.pod_template)
-    accelerator, resources, security = group.accelerator, group.resources, spec.security
+    accelerator = group.accelerator
+    resources = group.resources
+    security = spec.security
     aliases = {"socket_interface": "socketInterface", "hcas": "hcas"}
     return Demand(
         resource=accelerator.resource_name if accelerator else None,

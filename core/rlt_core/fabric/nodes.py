@@ -114,6 +114,7 @@ def _is_problem(condition: Mapping[str, Any]) -> bool:
 
 def _describe_condition(condition: Mapping[str, Any]) -> str:
     """For example: node condition Ready=Unknown, NodeStatusUnknown: Kubelet stopped posting node status."""
-    reason, message = condition.get("reason") or "no reason", " ".join(str(condition.get("message") or "").split())
+    reason = condition.get("reason") or "no reason"
+    message = " ".join(str(condition.get("message") or "").split())
     text = f"node condition {condition['type']}={condition['status']}, {reason}: {message}"
     return text[:MAX_PROBLEM_LENGTH]

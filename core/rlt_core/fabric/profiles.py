@@ -139,7 +139,8 @@ def validate_profile_name(spec: Mapping[str, Any]) -> Iterator[Finding]:
     """Validate network.profile of a job's spec, as JSON."""
     match spec:
         case {"network": {"profile": str(name)}} if name not in load_profiles():
-            field, meant = "spec.network.profile", find_nearest_word(name, load_profiles(), max_distance=3)
+            field = "spec.network.profile"
+            meant = find_nearest_word(name, load_profiles(), max_distance=3)
             fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(load_profiles())}, or none"
             edits = use(field, meant) if meant else remove(field)
             yield Finding(field, name, "is not a network profile", fix, "network-profile", edits=edits)
@@ -186,7 +187,8 @@ def _parse_profile(file: Traversable) -> Profile:
 
 
 def _parse_shape(shape: Mapping[str, Any]) -> tuple[Variable, ...]:
-    rule, source = f"{shape['rule']} for {shape['type']}", shape["source"]
+    rule = f"{shape['rule']} for {shape['type']}"
+    source = shape["source"]
     return tuple(Variable(name, value, rule, source) for name, value in shape["env"].items())
 
 

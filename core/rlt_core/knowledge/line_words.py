@@ -42,7 +42,8 @@ class LineWords:
     def find(self, text: bytes) -> ChunkWords:
         """Find the words of a chunk."""
         lines = text.translate(None, DIGITS).split(b"\n")
-        found, fresh = set[frozenset[bytes]](), list[bytes]()
+        found = set[frozenset[bytes]]()
+        fresh = list[bytes]()
         for line in set(lines):
             if line in self._words:
                 words = self._words[line]

@@ -63,7 +63,9 @@ def _load_translations() -> tuple[tuple[bytes, bytes], ...]:
 
 def parse_line(raw: str) -> Line:
     """Read the prefixes of a line without colors."""
-    end, processes, starts_message = 0, [], False
+    end = 0
+    processes = []
+    starts_message = False
     while (match := PREFIXES.match(raw, end)) and match.end() > end:
         processes += [value for value in match.groups() if value]
         starts_message |= not match.lastgroup

@@ -33,7 +33,10 @@ def compile_pattern(text: str) -> Pattern:
     White space matches any white space, and none beside a gap. Words beside a gap, and the first and the last word, are
     whole words. Raises ValueError if the pattern is not valid or contains no whole word.
     """
-    regex, words, end, before = "", set[str](), 0, GAP
+    regex = ""
+    words = set[str]()
+    end = 0
+    before = GAP
     for part in [*PARTS.finditer(text), None]:
         after = part[0] if part else GAP
         literal = text[end : part.start() if part else len(text)]

@@ -65,9 +65,12 @@ def scan_log(stream: BinaryIO, entries: Sequence[Entry], log: int = 0) -> Scanne
     searches = [PatternSearch(entry, pattern) for entry in entries if not entry.at_end for pattern in entry.patterns]
     line_words = LineWords([*WORLD_WORDS, *(word for search in searches for word in search.pattern.words)])
     found: dict[str, Match] = {}
-    world_size, tail, lines = 0, b"", 0
+    world_size = 0
+    tail = b""
+    lines = 0
     for number, text in _read_chunks(stream):
-        tail, lines = (tail.removesuffix(_get_last_lines(tail)) + text)[-TAIL:], number + text.count(b"\n")
+        tail = (tail.removesuffix(_get_last_lines(tail)) + text)[-TAIL:]
+        lines = number + text.count(b"\n")
         words = line_words.find(text)
         all_words = words.find_all()
         if not all_words.isdisjoint(WORLD_WORDS):
@@ -99,13 +102,16 @@ def _build_match(entry: Entry, line: str, evidence: str, log: int, number: int) 
 def _read_chunks(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Number of the first line, and the text of each chunk: whole lines without colors, which begin with the last lines
     of the chunk before."""
-    number, kept, rest = 1, b"", b""
+    number = 1
+    kept = b""
+    rest = b""
     while data := stream.read(CHUNK):
         data = rest + data
         end = data.rfind(b"\n") + 1
         if not end:
             end = len(data) if len(data) > 4 * CHUNK else 0  # a line without an end
-        data, rest = data[:end], data[end:]
+        rest = data[end:]
+        data = data[:end]
         if not data:
             continue
         text = kept + clean_bytes(data)

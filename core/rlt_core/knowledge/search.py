@@ -24,8 +24,10 @@ MAX_WRAPPED = 200
 LETTERS = re.compile(r"[A-Za-z_]{2}")
 MIN_WRAPPED = 60
 """Minimum number of characters of a line that is continued on the next one."""
-EVIDENCE_BEFORE, EVIDENCE_AFTER = 200, 300
-"""Maximum numbers of characters before and after the match in the evidence."""
+EVIDENCE_BEFORE = 200
+"""Maximum number of characters before the match in the evidence."""
+EVIDENCE_AFTER = 300
+"""Maximum number of characters after the match in the evidence."""
 MAX_RANKS = 4096
 """Maximum number of lines of a chunk that an entry compares."""
 
@@ -51,7 +53,8 @@ class PatternSearch:
         position = _find_split_word(text, word) if position < 0 else position
         matches = 0
         while position >= 0 and matches < (MAX_RANKS if self.entry.compares_ranks else 1):
-            start, end = text.rfind(b"\n", 0, position) + 1, text.find(b"\n", position)
+            start = text.rfind(b"\n", 0, position) + 1
+            end = text.find(b"\n", position)
             end = len(text) if end < 0 else end
             line = text[max(start, position - MAX_LENGTH) : min(end, position + MAX_LENGTH)]
             if (evidence := self._match(text, start, end, line, words.split)) is not None:
@@ -90,7 +93,8 @@ def _find_split_word(text: bytes, word: bytes) -> int:
 
 def _has_words_nearby(text: bytes, start: int, end: int, pattern: Pattern, split: frozenset[bytes]) -> bool:
     """Whether the lines around a line have all words. `split`: the words of the chunk that a line break splits."""
-    first, last = max(0, start - NEARBY), end + NEARBY
+    first = max(0, start - NEARBY)
+    last = end + NEARBY
     missing = [word for word in pattern.words if text.find(word, first, last) < 0]
     if not missing or not remove_digits(missing) <= split:
         return not missing

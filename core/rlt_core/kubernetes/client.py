@@ -105,7 +105,8 @@ class KubernetesApi:
         status, text = await self.send("GET", path, query={"resourceVersion": "0"}, accept=METADATA)
         if status == 404:
             return None
-        metadata, known = _parse_response(status, text)["metadata"], self.large.get(path)
+        metadata = _parse_response(status, text)["metadata"]
+        known = self.large.get(path)
         if known is None or any(known["metadata"][key] != metadata[key] for key in ("uid", "generation")):
             known = await self.get(path)
             if known is not None:
@@ -165,7 +166,8 @@ class KubernetesApi:
 
     async def merge(self, path: str, patch: Manifest) -> None:
         """Apply a JSON merge patch (RFC 7386). Raises ApiError."""
-        query, content = {"fieldManager": FIELD_OWNER}, "application/merge-patch+json"
+        query = {"fieldManager": FIELD_OWNER}
+        content = "application/merge-patch+json"
         _parse_response(*await self.send("PATCH", path, query=query, body=patch, content=content))
 
     async def replace(self, path: str, manifest: Manifest) -> None:
@@ -257,7 +259,8 @@ class KubernetesApi:
             verb, address, full_headers, *_ = await client.param_serialize(
                 method, url, header_params=dict(headers), auth_settings=["BearerToken"]
             )
-            body, timeout = options.get("body"), options.get("timeout", TIMEOUT)
+            body = options.get("body")
+            timeout = options.get("timeout", TIMEOUT)
             # param_serialize would search the body for types of the client, which takes half of its time.
             response = await client.call_api(verb, address, full_headers, body, _request_timeout=timeout)
             self.on_response(method, path, response.status)
@@ -290,7 +293,8 @@ async def connect(user_agent: str) -> KubernetesApi:
 
 async def connect_with_token(user_agent: str, token: str) -> KubernetesApi:
     """Connect to the API server of `connect` with a bearer token alone, without the credential of this process."""
-    own, configuration = await _load_configuration(), client.Configuration()
+    own = await _load_configuration()
+    configuration = client.Configuration()
     for name in ("host", "verify_ssl", "ssl_ca_cert", "tls_server_name"):
         setattr(configuration, name, getattr(own, name))
     configuration.api_key = {"BearerToken": f"Bearer {token}"}
@@ -370,7 +374,8 @@ def _parse_response(status: int, text: str) -> Any:
 
 def _raise_if_not_installed(status: int, text: str, manifest: Manifest) -> None:
     if status == 404 and not _parse_details(text).get("name"):
-        kind, version = manifest["kind"], manifest["apiVersion"]
+        kind = manifest["kind"]
+        version = manifest["apiVersion"]
         raise UnknownResourceError(status, f"the job needs {kind} ({version}), which is not installed")
 
 

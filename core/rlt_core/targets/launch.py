@@ -138,7 +138,8 @@ def build_launch(job: Job, *, storage: str | None = None, any_port: bool = False
     assert job.spec
     reject_earlier_job(job.spec)
     spec = _drop_preflight(job.spec)
-    network, ray_cluster = get_network(job), build_ray_cluster(job, spec)["spec"]
+    network = get_network(job)
+    ray_cluster = build_ray_cluster(job, spec)["spec"]
     starts = [group["rayStartParams"] for group in ray_cluster["workerGroupSpecs"]]
     attach = get_attachment(
         job, spec, next((g for g in spec.cluster.workers if g.accelerator), spec.cluster.workers[0])

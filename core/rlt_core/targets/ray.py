@@ -26,7 +26,8 @@ def build_ray_script(launch: Launch) -> str:
         "  RAY_ADDRESS=http://HEAD:8265 bash SCRIPT submit",
         "                                  to a Ray cluster that runs already, and that other jobs use as well",
     ]
-    head, workers = launch.groups[0], "\n".join(_build_worker_case(group) for group in launch.groups)
+    head = launch.groups[0]
+    workers = "\n".join(_build_worker_case(group) for group in launch.groups)
     return "\n".join(
         [
             *build_head_comment(launch, "ray", usage),

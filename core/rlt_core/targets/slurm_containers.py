@@ -51,7 +51,8 @@ def _wrap_apptainer(launch: Launch) -> Wrapping:
     devices = {"nvidia": ["--nv"], "amd": ["--rocm"]}.get(launch.vendor, [])
     binds = [f"--bind={shlex.quote(path)}" for path in launch.mounts]
     command = ("apptainer exec", *devices, *binds, '"$image"')
-    folder, source = shlex.quote(f"{launch.storage}/images"), shlex.quote(f"docker://{launch.image}")
+    folder = shlex.quote(f"{launch.storage}/images")
+    source = shlex.quote(f"docker://{launch.image}")
     pull = [f"mkdir -p {folder}", f'[ -s "$image" ] || apptainer pull "$image" {source}']
     return Wrapping(run=command, exec=command, prepare=(f"image={shlex.quote(image)}", *([] if local else pull), ""))
 

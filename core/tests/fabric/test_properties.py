@@ -148,5 +148,6 @@ def test_time_grows_linearly_with_the_number_of_nodes() -> None:
 
         return min(once() for _ in range(10))
 
-    few, many = fleet(50), fleet(500)
+    few = fleet(50)
+    many = fleet(500)
     assert seconds(many) < 2 * (500 / 50) * seconds(few)

@@ -103,7 +103,8 @@ def kill_operator(target: Target, *, kills: int = OPERATOR_KILLS, within_s: floa
     seed = random.randrange(10_000)
     generator = random.Random(seed)
     moments = sorted(generator.uniform(0, within_s) for _ in range(kills))
-    began, last = time.monotonic(), ""
+    began = time.monotonic()
+    last = ""
     for moment in moments:
         Event().wait(max(0.0, began + moment - time.monotonic()))
         while not (others := [pod for pod in _list_operators(target) if pod.name != last]):
@@ -140,7 +141,8 @@ def drain_node(target: Target) -> Injected:
 
 def lose_node(target: Target) -> Injected:
     """Set the link of a worker's node down. When Kubernetes reports it, the user taints it as out of service."""
-    cluster, head = target.cluster, target.head()
+    cluster = target.cluster
+    head = target.head()
     pod = next((pod for pod in target.workers() if pod.node != head.node), target.workers()[0])
     cluster.lose_node(pod.node)
 

@@ -148,7 +148,8 @@ def read_result(volume: Path, job: str) -> Result:
 
 def describe(job: Job) -> str:
     """Return the text of the status that can name a fault: the latest attempt, the disruption, Running, the message."""
-    status, running = job["status"], get_condition(job, "Running")
+    status = job["status"]
+    running = get_condition(job, "Running")
     parts = [f"{running['reason']}: {running['message']}", status.get("message", "")]
     for attempt in status.get("attempts", [])[-1:]:
         parts.insert(0, f"{attempt['reason']}: {attempt['message']}")
@@ -165,7 +166,8 @@ def _follow(run: Run, target: Target, fault: Fault | None, pool: ThreadPoolExecu
         now = time.monotonic()
         _read_lines(target.volume, run, now)
         if fault and not run.injection and (fault.from_start or len(run.lines) >= FAULT_AFTER):
-            run.injected, run.injection = now, pool.submit(fault.inject, target)
+            run.injected = now
+            run.injection = pool.submit(fault.inject, target)
         if now >= next_status:
             next_status = now + STATUS_INTERVAL_S
             with suppress(ValueError):  # the API server is stopped
@@ -177,7 +179,8 @@ def _follow(run: Run, target: Target, fault: Fault | None, pool: ThreadPoolExecu
         if injected and injected.named_by and not run.named:
             text = describe(run.job)
             if all(part in text for part in injected.named_by):
-                run.named, run.text = now, text
+                run.named = now
+                run.text = text
                 pool.submit(injected.respond)
         if status.get("phase") in TERMINAL and (injected or not fault):
             run.ended = now

@@ -87,7 +87,8 @@ def kill_process(layout: Layout, pod: Pod, title: str) -> None:
 
 
 def _parse(pod: dict[str, Any]) -> Pod:
-    metadata, status = pod["metadata"], pod["status"]
+    metadata = pod["metadata"]
+    status = pod["status"]
     return Pod(
         name=metadata["name"],
         namespace=metadata["namespace"],

@@ -32,7 +32,8 @@ def obtain_ray_cluster_crd(version: str) -> Path:
 
 def _module(version: str) -> Path:
     """Download the module and return its folder."""
-    log, output = cache_folder() / "kuberay-crds.log", list[str]()
+    log = cache_folder() / "kuberay-crds.log"
+    output = list[str]()
     with stage(f"download KubeRay {version}", estimate_s=5) as this:
         command: list[str | Path] = [obtain_go(PINS, log), "mod", "download", "-json", f"{MODULE}@v{version}"]
         this.run(command, log=log, cwd=PINS, env=GO_ENV, on_line=output.append)

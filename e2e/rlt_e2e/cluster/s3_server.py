@@ -18,7 +18,8 @@ S3 = Family(
     module=GO_FOLDER / "s3",
     estimate_s=120,
 )
-ACCESS_KEY, SECRET_KEY = "rlt", "secret-of-the-test"
+ACCESS_KEY = "rlt"
+SECRET_KEY = "secret-of-the-test"
 READY_TIMEOUT_S = 300.0
 
 
@@ -30,7 +31,8 @@ def build() -> Path:
 @contextmanager
 def s3_server(folder: Path) -> Iterator[dict[str, str]]:
     """Run the server with its buckets below `folder`. Yields the variables of its clients."""
-    objects, log = folder / "objects", folder / "s3.log"
+    objects = folder / "objects"
+    log = folder / "s3.log"
     objects.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

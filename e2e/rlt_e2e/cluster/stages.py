@@ -21,7 +21,9 @@ from pathlib import Path
 from rlt_e2e.cluster.locks import exclusive_lock
 
 LIVE_INTERVAL_S = 0.5
-INTERVAL_S, LONG_INTERVAL_S, LONG_AFTER_S = 10.0, 30.0, 120.0
+INTERVAL_S = 10.0
+LONG_INTERVAL_S = 30.0
+LONG_AFTER_S = 120.0
 TAIL_LINES = 20
 
 finished: dict[str, float] = {}

@@ -26,7 +26,8 @@ def test_daemon_is_found_by_its_marker_and_killed(tmp_path: Path) -> None:
 
 
 def test_daemons_of_another_state_folder_are_not_killed(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
+    one = tmp_path / "one"
+    other = tmp_path / "other"
     for state in (one, other):
         state.mkdir()
         start_sleep(state, "sleeper")

@@ -43,7 +43,8 @@ def test_duration_of_a_failed_stage_is_not_recorded(tmp_path: Path, capsys: pyte
 
 
 def test_run_logs_output_and_passes_each_line_to_the_callback(tmp_path: Path) -> None:
-    log, seen = tmp_path / "log", list[str]()
+    log = tmp_path / "log"
+    seen = list[str]()
     with stage("print") as this:
         this.run([sys.executable, "-c", "print('one'); print('two')"], log=log, on_line=seen.append)
     assert seen == ["one", "two"]

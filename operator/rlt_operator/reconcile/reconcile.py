@@ -41,7 +41,9 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         if observed and planned and is_irreversible(observed.job.status, planned):
             await _refresh(sources, key, planned)
             refreshed = await observe(sources, key)
-            observed, planned = refreshed, planned if refreshed == observed else None
+            if refreshed != observed:
+                planned = None
+            observed = refreshed
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:

@@ -20,7 +20,8 @@ class HoldingProxy:
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        cluster = config["clusters"][0]["cluster"]
+        user = config["users"][0]["user"]
         host, _, port = cluster["server"].removeprefix("https://").rpartition(":")
         self.target = (host, int(port))
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -29,7 +30,8 @@ class HoldingProxy:
         pair.write_bytes(b"".join(base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key")))
         self.trust.load_cert_chain(pair)
         self._held_path: str | None = None
-        self.held, self.delivered = threading.Event(), threading.Event()
+        self.held = threading.Event()
+        self.delivered = threading.Event()
         self._released = threading.Event()
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.proxy = self

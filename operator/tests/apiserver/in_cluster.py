@@ -190,7 +190,8 @@ class Kubernetes:
 
     def make_service(self, namespace: str, ray: RayHead, name: str = "sum") -> None:
         """Create the head's service, as KubeRay does, with a Ray head on this machine as its endpoint."""
-        service, port = f"{name}-head-svc", {"name": "dashboard", "port": DASHBOARD_PORT}
+        service = f"{name}-head-svc"
+        port = {"name": "dashboard", "port": DASHBOARD_PORT}
         progress = {"name": "rlt-metrics", "port": METRICS_PORT}
         pod = {"kind": "Pod", "namespace": namespace, "name": PODS[0]}  # the API server's proxy reads its address
         ports = [{**port, "port": ray.port}, progress]

@@ -55,7 +55,8 @@ async def test_pages_changes_and_deletions_during_an_expired_watch(
 ) -> None:
     """The test itself answers 410: this API server still has every change since its start."""
     monkeypatch.setattr(client, "PAGE_SIZE", 2)
-    watch, expired = api.watch, [ApiError(EXPIRED, "too old resource version")]
+    watch = api.watch
+    expired = [ApiError(EXPIRED, "too old resource version")]
 
     def watch_later(path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
         if expired:

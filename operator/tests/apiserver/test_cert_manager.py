@@ -118,7 +118,9 @@ def test_the_api_server_trusts_the_authority_of_cert_manager(webhook: Webhook, m
 
 
 def test_a_renewed_certificate_is_served_without_a_restart(webhook: Webhook, mount: Mount) -> None:
-    trusted, serial, process = authorities(webhook.kubernetes), webhook.serial(), webhook.operator.process
+    trusted = authorities(webhook.kubernetes)
+    serial = webhook.serial()
+    process = webhook.operator.process
     renew(webhook.kubernetes)
 
     def renewed() -> bool:

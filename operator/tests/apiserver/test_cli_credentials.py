@@ -41,7 +41,8 @@ def test_wait_continues_with_the_next_credential(
     role = ("create", "role", "jobs", "--verb=get,list,watch", "--resource=rltrainingjobs.rlt.dev", "-n", namespace)
     kubernetes.kubectl(*role)
     kubernetes.kubectl("create", "rolebinding", "jobs", "--role=jobs", user, "-n", namespace)
-    first, current = token(kubernetes, namespace), tmp_path / "token"
+    first = token(kubernetes, namespace)
+    current = tmp_path / "token"
     current.write_text(first)
     response = json.dumps({"apiVersion": API, "kind": "ExecCredential", "status": {"token": "TOKEN"}})
     script = f"sed \"s/TOKEN/$(cat {current})/\" <<< '{response}'"

@@ -27,7 +27,8 @@ CRDS = Path(__file__).parents[3] / "crds"
 GOLDEN = sorted((Path(__file__).parents[3] / "core/tests/golden").glob("*.yaml"))
 NETWORKS = sorted((Path(__file__).parents[3] / "core/tests/fabric/golden").glob("*.yaml"))
 APPLY = ("apply", "--server-side", "--force-conflicts", "-f")
-OLD, NEW = VERSIONS[0], VERSIONS[-1]
+OLD = VERSIONS[0]
+NEW = VERSIONS[-1]
 
 POD = {
     "hostnameOverride": "x",
@@ -166,7 +167,8 @@ def test_the_version_is_derived_from_the_fields(kuberay: Installed) -> None:
 
 
 def test_the_table_contains_every_pod_field_newer_than_the_oldest_crd() -> None:
-    seen, since = crd_of(OLD).fields, dict[str, str]()
+    seen = crd_of(OLD).fields
+    since = dict[str, str]()
     for version in VERSIONS[1:]:
         new = crd_of(version).fields - seen
         tops = {

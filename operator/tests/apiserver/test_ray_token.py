@@ -70,7 +70,8 @@ def test_only_the_operator_and_rlt_reach_ray_and_the_driver(
     id = kubernetes.status(namespace)["rayCluster"]["jobId"]
     eventually("the progress", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 1)
 
-    jobs, driver = f"http://{ray.address}:{ray.port}/api/jobs", f"http://{ray.address}:{METRICS_PORT}"
+    jobs = f"http://{ray.address}:{ray.port}/api/jobs"
+    driver = f"http://{ray.address}:{METRICS_PORT}"
     submission = {"entrypoint": "echo stolen", "submission_id": "mine"}
     others = read_token_of_another_job(kubernetes, namespace)
     for token, status in ((None, {401}), ("guessed", {401, 403}), (others, {401, 403})):

@@ -59,7 +59,8 @@ SERVICE = {
 def test_an_object_of_a_user_is_not_taken(
     kubernetes: Kubernetes, operator: Operator, namespace: str, manifest: dict[str, Any], fix: str
 ) -> None:
-    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    kind = manifest["kind"]
+    name = manifest["metadata"]["name"]
     stored = create(kubernetes, namespace, manifest)
     kubernetes.create_job(namespace, STORAGE)
     message = wait_for_rejection(kubernetes, namespace, C.CLUSTER_READY, "NameTaken")

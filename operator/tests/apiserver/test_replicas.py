@@ -88,7 +88,8 @@ def parse_time(text: str) -> datetime:
 
 
 def test_one_replica_reconciles_and_both_are_ready(replicas: Replicas) -> None:
-    kubernetes, namespace = replicas.kubernetes, replicas.namespace
+    kubernetes = replicas.kubernetes
+    namespace = replicas.namespace
     kubernetes.create_job(namespace, o.SPEC)
     eventually("Pending", lambda: kubernetes.status(namespace).get("phase") == "Pending")
     assert (replicas.leader.leads(), replicas.standby.leads()) == (True, False)
@@ -98,7 +99,8 @@ def test_one_replica_reconciles_and_both_are_ready(replicas: Replicas) -> None:
 
 
 def test_the_standby_takes_over_from_a_killed_leader(replicas: Replicas) -> None:
-    kubernetes, namespace = replicas.kubernetes, replicas.namespace
+    kubernetes = replicas.kubernetes
+    namespace = replicas.namespace
     kubernetes.create_job(namespace, o.SPEC)
     created = kubernetes.ray_cluster(namespace)
     eventually("Pending", lambda: kubernetes.status(namespace).get("phase") == "Pending")
@@ -128,11 +130,13 @@ def test_the_standby_takes_over_at_once_from_a_stopped_leader(replicas: Replicas
 
 def test_a_frozen_leader_writes_nothing_after_it_resumes(replicas: Replicas) -> None:
     """It is frozen between two writes: when it resumes, the first has its response and the second is next."""
-    kubernetes, namespace = replicas.kubernetes, replicas.namespace
+    kubernetes = replicas.kubernetes
+    namespace = replicas.namespace
     replicas.proxy.hold_write(f"{namespace}/configmaps")
     kubernetes.create_job(namespace, o.SPEC)
     assert replicas.proxy.held.wait(DEADLINE_S)
-    process, before = replicas.leader.process, replicas.lease()
+    process = replicas.leader.process
+    before = replicas.lease()
     assert process
     replicas.leader.send_signal(signal.SIGSTOP)
     after = replicas.await_takeover(before)

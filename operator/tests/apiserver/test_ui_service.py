@@ -60,7 +60,8 @@ def page(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> It
     kubernetes.cluster.apply(*rights)
     config = yaml.safe_load(kubernetes.cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": Visitor(kubernetes, "default", ACCOUNT).create_token()}
-    kubeconfig, port = tmp_path_factory.mktemp("page") / "kubeconfig", free_port()
+    kubeconfig = tmp_path_factory.mktemp("page") / "kubeconfig"
+    port = free_port()
     kubeconfig.write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "rlt_ui", "--port", str(port)]
     with (

@@ -34,7 +34,8 @@ def manifest(spec: Any, name: str = "sum", **more: Any) -> dict[str, Any]:
 def with_value(path: str, value: Any) -> dict[str, Any]:
     """The valid job with another value at a path."""
     spec = copy.deepcopy(dict(BUILTIN))
-    block, (*parents, last) = spec, path.split(".")
+    block = spec
+    *parents, last = path.split(".")
     for key in parents:
         block = block.setdefault(key, {})
     block[last] = value

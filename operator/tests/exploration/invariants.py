@@ -60,7 +60,8 @@ def at_most_one_live_cluster(step: Transition) -> None:
 
 def terminal_is_sticky(step: Transition) -> None:
     """A job that has ended keeps its result, and gets no new RayCluster."""
-    before, after = step.before.job, step.after.job
+    before = step.before.job
+    after = step.after.job
     result = _get_result(before)
     if before is None or after is None or result is None or before["metadata"]["uid"] != after["metadata"]["uid"]:
         return
@@ -78,7 +79,8 @@ def users_objects_are_untouched(step: Transition) -> None:
     for path, text in step.before.server.objects.items():
         if is_foreign(parse(text)) and step.after.server.objects.get(path) != text:
             raise Violation(f"{path} of a user has changed")
-    before, after = step.before.job, step.after.job
+    before = step.before.job
+    after = step.after.job
     if step.interrupted or before is None or after is None:
         return
     if _strip(before) != _strip(after):
@@ -87,7 +89,9 @@ def users_objects_are_untouched(step: Transition) -> None:
 
 def program_ends_before_its_cluster(step: Transition) -> None:
     """The operator deletes the RayCluster of a program that runs only after the time to save its state."""
-    before, after, cluster = step.before, step.after, _get_uid(step.before, RAY_CLUSTER)
+    before = step.before
+    after = step.after
+    cluster = _get_uid(step.before, RAY_CLUSTER)
     if cluster is None or ("DELETE", RAY_CLUSTER) not in (step.writes or ()):
         return
     attempt = _get_status(before.job).get("currentAttempt") or {}

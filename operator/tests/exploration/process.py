@@ -139,7 +139,8 @@ class Poller(RayPoller):
 
     def fork(self, wake: Callable[[Key], None]) -> Poller:
         forked = Poller(wake)
-        forked._targets, forked._answers = dict(self._targets), dict(self._answers)
+        forked._targets = dict(self._targets)
+        forked._answers = dict(self._answers)
         return forked
 
 
@@ -162,7 +163,8 @@ class Process:
 
     def wake(self, key: Key) -> None:
         if key == self.key:
-            self.woken, self.idle_at = True, None
+            self.woken = True
+            self.idle_at = None
 
     def fork(self) -> Process:
         forked = Process(self.key, self.woken, self.timer, self.idle_at)
@@ -204,7 +206,8 @@ class Process:
         if kind == "LIST":
             return False
         manifest = parse(text)
-        known, version = self._stores[resource]._entries.get(get_name(manifest)), get_version(manifest)
+        known = self._stores[resource]._entries.get(get_name(manifest))
+        version = get_version(manifest)
         if kind == "DELETED":
             return known is None or known.version > version
         return known is not None and known.version >= version

@@ -191,7 +191,8 @@ def settle(world: World, known: set[State] | None = None) -> list[State]:
             return visited
         visited.append(state)
         step = advance(world, jump=timers == 2)
-        world, name = step.after, step.name
+        world = step.after
+        name = step.name
         path.append(name)
         frozen = step.by_operator or name.startswith("the watch")
         timers = timers + 1 if name == "requeue" else timers if frozen else 0

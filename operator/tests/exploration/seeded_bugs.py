@@ -110,7 +110,8 @@ def a_result_is_not_final() -> Iterator[None]:
 @contextmanager
 def the_message_is_always_new() -> Iterator[None]:
     """Each reconciliation writes the status, because its message contains a new number."""
-    real, count = status.build_status, iter(range(10**9))
+    real = status.build_status
+    count = iter(range(10**9))
 
     def build_status(observed: Observed, verdict: Verdict, now: datetime) -> Any:
         return real(observed, replace(verdict, message=f"{verdict.message} {next(count)}"), now)

@@ -32,7 +32,8 @@ class Seeded:
     bounds: Bounds
 
 
-RUNNING, NEW = ("running",), ("new",)
+RUNNING = ("running",)
+NEW = ("new",)
 SEEDED = [
     Seeded(
         bugs.a_silent_head_ends_the_wait_for_the_program,

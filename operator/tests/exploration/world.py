@@ -22,7 +22,9 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.ray_http import Head, Request, UnreachableError
 
-NAMESPACE, NAME = KEY = ("demo", "sum")
+NAMESPACE = "demo"
+NAME = "sum"
+KEY = (NAMESPACE, NAME)
 JOB = api_paths.job(*KEY)
 RAY_CLUSTER = api_paths.ray_cluster(*KEY)
 PROGRAMS = api_paths.config_map(NAMESPACE, name_programs())
@@ -63,7 +65,9 @@ class World:
 
     def describe(self) -> int:
         """The same for worlds that behave in the same way."""
-        server, process, seconds = self.server, self.process, self.server.seconds
+        server = self.server
+        process = self.process
+        seconds = self.server.seconds
         CLOCK.seconds = seconds
         waits = [(each.delay, max(0, round(each.retry_at - seconds))) for each in process.failures.values()]
         rest = (
@@ -151,7 +155,8 @@ class World:
     def deliver(self, resource: str) -> None:
         """The watch delivers what it has."""
         CLOCK.seconds = self.server.seconds
-        changes, self.server.streams[resource] = self.server.streams[resource], ()
+        changes = self.server.streams[resource]
+        self.server.streams[resource] = ()
         run_now(self.process.deliver(resource, changes))
 
     def poll(self) -> bool:

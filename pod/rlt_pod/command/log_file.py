@@ -64,7 +64,8 @@ class LogFile:
         """Open the file for each write: another pod may read it, and sees the new size when it is closed (NFS)."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._lock:
-            left_out, self._left_out = self._left_out, 0
+            left_out = self._left_out
+            self._left_out = 0
         note = f"\n[{left_out} bytes are left out]\n".encode() if left_out else b""
         with self._path.open("ab") as file:
             file.write(note + output)

@@ -17,7 +17,8 @@ def serve(port: int, progress: Callable[[], Progress], records: Records | None, 
     served = records.paths if records else ()
 
     def respond(target: str, accept: str) -> tuple[int, str, bytes]:
-        current, (path, _, query) = progress(), target.partition("?")
+        current = progress()
+        path, _, query = target.partition("?")
         if path == "/progress":
             report = build_report(current)
             if report is None:

@@ -62,7 +62,8 @@ class Process:
 
     def all_reduce(self, rendezvous: Rendezvous, rank: int) -> Reduction:
         """Reduce with all other ranks."""
-        store, self._store = self._store, None
+        store = self._store
+        self._store = None
         return all_reduce(rendezvous, pod=self.pod, address=self._address, rank=rank, store=store)
 
     def measure_services(self) -> ServiceFacts:

@@ -95,7 +95,8 @@ def run(expected: Expected, directory: str, *, timeouts: Timeouts | None = None,
     `directory` has the package rlt_pod in every pod: a folder or a zip archive. `process` is the module of the class
     that measures.
     """
-    current, timeouts = Run(expected), timeouts or Timeouts()
+    current = Run(expected)
+    timeouts = timeouts or Timeouts()
     if expected.engine:
         timeouts = replace(timeouts, total=timeouts.total + ENGINE_TIMEOUT_S)
     timer = threading.Timer(timeouts.total, current.exit_on_timeout, (timeouts,))

@@ -78,7 +78,8 @@ def test_a_verl_job_starts_its_engine_and_makes_one_step_with_its_configuration(
     command = expected.framework_trial.command
     job = o.job(spec)
     assert job.spec
-    before, first = read_settings(build_command(job, job.spec)), read_settings(command)
+    before = read_settings(build_command(job, job.spec))
+    first = read_settings(command)
     assert expected.engine.name == "vllm"
     assert expected.engine.model == before["actor_rollout_ref.model.path"]
     assert expected.engine.tensor_parallel_size == before["actor_rollout_ref.rollout.tensor_model_parallel_size"]
@@ -245,7 +246,8 @@ def test_a_roll_job_starts_its_engine_and_makes_steps_with_the_smallest_batch(na
     assert expected.not_possible == []
     job = o.job({**spec, "preflight": {"level": "full"}})
     assert job.spec
-    config_map, volume = build_config_map(job, job.spec), build_config_volume(job, job.spec)
+    config_map = build_config_map(job, job.spec)
+    volume = build_config_volume(job, job.spec)
     paths = {item["key"]: f"/etc/rlt/{item['path']}" for item in volume["sources"][0]["configMap"]["items"]}
     assert paths.keys() == config_map["data"].keys()
     files = {paths[key]: text for key, text in config_map["data"].items() if key.endswith(".yaml")}

@@ -29,7 +29,8 @@ class Hub(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         status, code = ANSWERS.get(self.path, (403, "GatedRepo"))
         if self.path.startswith("/org/gated/") and self.headers["Authorization"] == "Bearer t":
-            status, code = 200, ""
+            status = 200
+            code = ""
         self.send_response(status)
         if code:
             self.send_header("X-Error-Code", code)

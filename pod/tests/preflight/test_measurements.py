@@ -109,7 +109,8 @@ def write_port(sysfs: Path, device: str, state: str, gids: list[str]) -> None:
 
 
 def test_rdma_ports_are_read_from_sysfs(tmp_path: Path) -> None:
-    sysfs, devices = tmp_path / "sys", tmp_path / "dev"
+    sysfs = tmp_path / "sys"
+    devices = tmp_path / "dev"
     zero = "0000:0000:0000:0000:0000:0000:0000:0000"
     write_port(sysfs, "mlx5_0", "4: ACTIVE", [zero, "0000:0000:0000:0000:0000:ffff:0a00:0001"])
     write_port(sysfs, "mlx5_1", "1: DOWN", [zero])

@@ -55,7 +55,8 @@ def matches_nccl(value: str, name: str) -> bool:
     """Whether a list in NCCL's format (NCCL_SOCKET_IFNAME, NCCL_IB_HCA without ports) selects the name."""
     excludes = value.startswith("^")
     rest = value.lstrip("^")
-    exact, rest = rest.startswith("="), rest.lstrip("=")
+    exact = rest.startswith("=")
+    rest = rest.lstrip("=")
     entries = [each.partition(":")[0] for each in rest.split(",") if each]
     return any(name == each if exact else name.startswith(each) for each in entries) != excludes
 
