@@ -15,6 +15,7 @@ pytestmark = pytest.mark.apiserver
 
 PASSWORD = "correct-horse-battery"
 SPEC = {
+    "preflight": {"level": "basic"},
     "framework": {"type": "command", "command": ["python3", "train.py", "--api-key", "staple-1234"]},
     "cluster": {
         "image": "registry.example/trainer:1",
