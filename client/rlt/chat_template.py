@@ -20,7 +20,7 @@ def validate_chat_template(spec: Mapping[str, Any]) -> Iterator[Finding]:
     for field, template in _list_templates(spec):
         if problem := _find_problem(template):
             value = f"line {problem.line}: {printable(problem.text)}"
-            yield Finding(field, value, _describe(problem), FIX, "chat-template")
+            yield Finding(field, value, _describe(problem), FIX, rule="chat-template")
 
 
 def warn_local_template(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -119,7 +119,7 @@ def _build_document(file: str, line: int, node: Node) -> Document:
 
 
 def _invalid(file: str, line: int, place: str, message: str, fix: str) -> Document:
-    return Document(file, line, {}, {}, (Finding(place, file, message, fix, "yaml"),))
+    return Document(file, line, {}, {}, (Finding(place, file, message, fix, rule="yaml"),))
 
 
 @dataclass
@@ -157,7 +157,7 @@ class _Converter:
                 self._add_key_finding(key, name, inner)
             if name in own:
                 message = f"is set twice; first on line {self.lines[inner]}"
-                self.findings.append(Finding(inner, name, message, "keep one of them", "yaml"))
+                self.findings.append(Finding(inner, name, message, "keep one of them", rule="yaml"))
             self.lines[inner] = key.start_mark.line + 1
             own[name] = self.convert(child, inner)
         return {**merged, **own}
@@ -165,7 +165,7 @@ class _Converter:
     def _add_key_finding(self, key: Node, name: str, path: str) -> None:
         meaning = repr(_convert_scalar(key)).lower() if isinstance(key, ScalarNode) else "an object"
         message = f"is {meaning.replace('none', 'null')} in YAML, not a string"
-        self.findings.append(Finding(path, name, message, f'write it in quotes: "{name}"', "yaml"))
+        self.findings.append(Finding(path, name, message, f'write it in quotes: "{name}"', rule="yaml"))
 
 
 class _Loader(yaml.CSafeLoader):

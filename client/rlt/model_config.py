@@ -24,7 +24,7 @@ def validate_local_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             str(file.parent),
             f"config.json is unreadable: {error}",
             "use another folder",
-            "model-family",
+            rule="model-family",
         )
         return
     yield from validate_model_config(spec, config)

@@ -129,7 +129,7 @@ def _find_duplicates(documents: Sequence[Document]) -> Iterator[tuple[Document, 
                 other = first.setdefault(key, document)
                 if other is not document:
                     message = f"is the name of another {kind} at {other.file}:{other.line}"
-                    yield document, Finding("metadata.name", name, message, "use another name", "name")
+                    yield document, Finding("metadata.name", name, message, "use another name", rule="name")
 
 
 def get_runtime_name(manifest: Mapping[str, Any], policy: RuntimePolicy) -> str | None:

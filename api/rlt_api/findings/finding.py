@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
 from pydantic import JsonValue
@@ -21,7 +21,7 @@ Edit = Mapping[str, JsonValue]
 
 @dataclass(frozen=True)
 class Finding:
-    """One error in a manifest."""
+    """One error in a manifest. The first four fields are the text of the finding, in its order."""
 
     field: str
     """Path of the field, such as spec.training.trainBatchSize."""
@@ -31,6 +31,7 @@ class Finding:
     """What is wrong with the value."""
     fix: str
     """What to do."""
+    _: KW_ONLY
     rule: str = "schema"
     """Name of the rule, such as batch-divisibility; schema for types, bounds and unknown fields."""
     involved: tuple[str, ...] = ()

@@ -120,7 +120,9 @@ def _list_unused_by_verl(spec: RLTrainingJobSpec) -> Iterator[tuple[str, bool, s
 def _list_unused_by_openrlhf(spec: RLTrainingJobSpec) -> Iterator[tuple[str, bool, str]]:
     """The timeout, and fields of models other than the policy, which OpenRLHF trains and evaluates like it."""
     yield *_has_timeout(spec), "it has no option for it"
-    critic, model, reference = spec.algorithm.critic, spec.model, spec.training.reference
+    critic = spec.algorithm.critic
+    model = spec.model
+    reference = spec.training.reference
     reason = "the critic is trained like the model"
     if critic and model:
         field = "spec.algorithm.critic"
@@ -138,7 +140,8 @@ def _list_unused_by_openrlhf(spec: RLTrainingJobSpec) -> Iterator[tuple[str, boo
 def _warn_roll(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Unknown keys, overrides that replace a field, and devices that no role uses."""
     run = Run("", "", "")
-    settings, config = list_roll_settings(spec, run), build_config(spec, run)
+    settings = list_roll_settings(spec, run)
+    config = build_config(spec, run)
     unknown = {problem.key: problem.message for problem in list_problems(config) if problem.unknown}
     for argument in parse_overrides(spec.framework.overrides):
         before: JsonValue = settings
@@ -170,8 +173,12 @@ def _contains(block: str, key: str) -> bool:
 
 def _list_unused_by_roll(spec: RLTrainingJobSpec) -> Iterator[tuple[str, bool, str]]:
     """Memory and speed: ROLL moves all models to CPU memory between its phases, and pads with FSDP2."""
-    training, model, critic = spec.training, spec.model, spec.algorithm.critic
-    fsdp, reference, validation = training.fsdp, training.reference, training.validation
+    training = spec.training
+    model = spec.model
+    critic = spec.algorithm.critic
+    fsdp = training.fsdp
+    reference = training.reference
+    validation = training.validation
     reason = "models are always in CPU memory while they are not used"
     yield "spec.training.fsdp.paramOffload", bool(fsdp and fsdp.param_offload), reason
     yield "spec.training.fsdp.optimizerOffload", bool(fsdp and fsdp.optimizer_offload), reason

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.findings.finding import Finding, use
+from rlt_api.findings.finding import Finding
+from rlt_api.findings.kinds import misspelled
 from rlt_api.findings.spelling import find_nearest_word
 from rlt_api.spec.accelerators import GPU_RESOURCES, find_unsupported, find_vendor
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -19,20 +20,20 @@ def validate_accelerators(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for index, group in enumerate(spec.cluster.workers):
         if group.accelerator is None:
             continue
-        name, field = group.accelerator.resource_name, f"spec.cluster.workers[{index}].accelerator.resourceName"
+        name = group.accelerator.resource_name
+        field = f"spec.cluster.workers[{index}].accelerator.resourceName"
         vendor = find_vendor(name)
         if vendor is None:
             product = find_unsupported(name)
             message = f"is {product}, which is not supported" if product else "is not a supported accelerator"
             meant = find_nearest_word(name, GPU_RESOURCES, max_distance=2)
-            fix, edits = (f"did you mean {meant}?", use(field, meant)) if meant else (f"use {SUPPORTED}", ())
-            yield Finding(field, name, message, fix, "accelerator", edits=edits)
+            yield misspelled(field, name, message, meant, otherwise=f"use {SUPPORTED}", rule="accelerator")
             continue
         other = next((path for path, known in vendors.items() if known != vendor), None)
         if other:
             message = f"is of {vendor}, and {other} of {vendors[other]}: one process group cannot span NCCL and RCCL"
             fix = "use accelerators of one vendor in all groups"
-            yield Finding(field, name, message, fix, "accelerator", (other,))
+            yield Finding(field, name, message, fix, rule="accelerator", involved=(other,))
         vendors[field] = vendor
 
 

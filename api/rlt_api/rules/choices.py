@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.findings.factors import join_or, nearest_divisors, nearest_multiples
-from rlt_api.findings.finding import Finding, keep_one, remove, use
+from rlt_api.findings.factors import nearest_multiples
+from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.findings.kinds import effect_only_with, exactly_one, not_divisor, not_used, only_for, replaceable, required
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import TRAINING_BLOCKS
 from rlt_api.spec.worker_groups import has_engines
@@ -20,35 +21,34 @@ OPTIONS = {
     "overrides": ("verl", "openrlhf", "roll"),
 }
 """Field of spec.framework -> the types that use it."""
+RULE = "framework"
 SOURCES = ("preset", "files", "hub", "inline")
 
 
 def validate_framework(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Type command needs framework.command; the others need model, data and the number of steps or epochs. Fields of
     another type are not allowed."""
-    framework, rule = spec.framework, "framework"
+    framework = spec.framework
     for field in framework.model_dump(exclude_defaults=True, by_alias=True):
         if unused := report_unused_option(field, framework.type):
             yield unused
     if framework.type == "command":
         if not framework.command:
-            given = "none" if framework.command is None else "[]"
+            value = "none" if framework.command is None else "[]"
             fix = "add the program and its arguments"
-            yield Finding("spec.framework.command", given, "is required by type command", fix, rule, (TYPE,))
-        for field in TRAINING_BLOCKS:
-            if field in spec.model_fields_set:
-                message, edits = "is not used by type command", remove(f"spec.{field}")
-                yield Finding(f"spec.{field}", "given", message, "remove it", rule, (TYPE,), edits)
+            message = "is required by type command"
+            yield Finding("spec.framework.command", value, message, fix, rule=RULE, involved=(TYPE,))
+        for block in TRAINING_BLOCKS:
+            if block in spec.model_fields_set:
+                yield not_used(f"spec.{block}", by="type command", rule=RULE, involved=(TYPE,))
         return
-    for field in ("model", "data"):
-        if getattr(spec, field) is None:
-            yield Finding(
-                f"spec.{field}", "none", f"is required by framework {framework.type}", f"add spec.{field}", rule
-            )
+    by = f"framework {framework.type}"
+    for block in ("model", "data"):
+        if getattr(spec, block) is None:
+            yield required(f"spec.{block}", by, f"add spec.{block}", rule=RULE)
     if spec.training.total_steps is None and spec.training.total_epochs is None:
-        message = f"is required by framework {framework.type}"
-        fix, involved = "add the number of steps, or totalEpochs", ("spec.training.totalEpochs",)
-        yield Finding("spec.training.totalSteps", "none", message, fix, rule, involved)
+        fix = "add the number of steps, or totalEpochs"
+        yield required("spec.training.totalSteps", by, fix, rule=RULE, involved=("spec.training.totalEpochs",))
 
 
 def report_unused_option(field: str, framework: str) -> Finding | None:
@@ -56,8 +56,7 @@ def report_unused_option(field: str, framework: str) -> Finding | None:
     types = OPTIONS.get(field, (framework,))
     if framework in types:
         return None
-    path, fix = f"spec.framework.{field}", f"remove it, or use type: {types[0]}"
-    return Finding(path, "given", f"is not used by type {framework}", fix, "framework", edits=remove(path))
+    return not_used(f"spec.framework.{field}", by=f"type {framework}", instead=f"use type: {types[0]}", rule=RULE)
 
 
 def validate_model_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -65,18 +64,18 @@ def validate_model_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     model = spec.model
     if model is None:
         return
+    rule = "model-source"
     if (model.path is None) == (model.from_seed is None):
-        given = "none" if model.path is None else "both"
-        message, involved = "must have exactly one of path and fromSeed", ("spec.model.path", "spec.model.fromSeed")
-        fix = "keep one of them" if model.path else "add one of them"
-        yield Finding(
-            "spec.model", given, message, fix, "model-source", involved, remove(*involved) if model.path else ()
-        )
+        given = ["fromSeed", "path"] if model.path else []
+        value = "none" if model.path is None else "both"
+        fields = ("spec.model.path", "spec.model.fromSeed")
+        yield exactly_one("spec.model", given, of="path and fromSeed", value=value, rule=rule, involved=fields)
     if model.revision and (model.from_seed or (model.path or "").startswith("/")):
-        message = "is only for models on the Hugging Face hub"
-        fix = "remove it, or set path to the name of a model on the hub"
+        hub = "models on the Hugging Face hub"
+        instead = "set path to the name of a model on the hub"
+        involved = ("spec.model.path",)
         field = "spec.model.revision"
-        yield Finding(field, model.revision, message, fix, "model-source", ("spec.model.path",), remove(field))
+        yield only_for(field, hub, value=model.revision, instead=instead, rule=rule, involved=involved)
 
 
 def validate_seeded_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -85,17 +84,17 @@ def validate_seeded_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     seeded = spec.model.from_seed if spec.model else None
     if seeded is None:
         return
-    field, heads = "spec.model.fromSeed", seeded.num_attention_heads
+    heads = seeded.num_attention_heads
+    what = f"numAttentionHeads {heads}"
+    involved = ("spec.model.fromSeed.numAttentionHeads",)
     if seeded.hidden_size % (2 * heads):
+        field = "spec.model.fromSeed.hiddenSize"
         sizes = nearest_multiples(seeded.hidden_size, 2 * heads)
-        message, path = f"is not an even multiple of numAttentionHeads {heads}", f"{field}.hiddenSize"
-        involved, edits = (f"{field}.numAttentionHeads",), use(path, *sizes)
-        yield Finding(path, str(seeded.hidden_size), message, f"use {join_or(sizes)}", "heads", involved, edits)
+        message = f"is not an even multiple of {what}"
+        yield replaceable(field, seeded.hidden_size, message, *sizes, rule="heads", involved=involved)
     if heads % seeded.num_key_value_heads:
-        sizes, path = nearest_divisors(seeded.num_key_value_heads, heads), f"{field}.numKeyValueHeads"
-        involved, edits = (f"{field}.numAttentionHeads",), use(path, *sizes)
-        message, value = f"does not divide numAttentionHeads {heads}", str(seeded.num_key_value_heads)
-        yield Finding(path, value, message, f"use {join_or(sizes)}", "heads", involved, edits)
+        field = "spec.model.fromSeed.numKeyValueHeads"
+        yield not_divisor(field, seeded.num_key_value_heads, heads, what, rule="heads", involved=involved)
 
 
 def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -104,23 +103,20 @@ def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if data is None:
         return
     given = [name for name in SOURCES if getattr(data, name) is not None]
+    source = (f"spec.data.{given[0]}",) if given else ("spec.data.preset",)
     if len(given) != 1:
-        message = f"must have exactly one of {', '.join(SOURCES)}"
-        involved = () if given else ("spec.data.preset",)
-        fix = f"{'keep' if given else 'add'} one of them"
-        edits = keep_one(*(f"spec.data.{each}" for each in given))
-        yield Finding("spec.data", " and ".join(given) or "none", message, fix, "data-source", involved, edits)
-    field, involved = "spec.data.path", (f"spec.data.{given[0]}",) if given else ("spec.data.preset",)
+        involved = () if given else source
+        yield exactly_one("spec.data", given, of=", ".join(SOURCES), rule="data-source", involved=involved)
     if data.preset in ("gsm8k", "math") and data.path is None:
-        message = f"is required by preset {data.preset}"
-        yield Finding(field, "none", message, "add the folder with the files of the data set", "data-path", involved)
+        fix = "add the folder with the files of the data set"
+        yield required("spec.data.path", f"preset {data.preset}", fix, rule="data-path", involved=source)
     if data.path is not None and data.preset not in ("gsm8k", "math"):
-        source = f"preset {data.preset}" if data.preset else given[0] if given else "any source"
-        yield Finding(field, data.path, f"is not used by {source}", "remove it", "data-path", involved, remove(field))
+        by = f"preset {data.preset}" if data.preset else given[0] if given else "any source"
+        yield not_used("spec.data.path", by, value=data.path, rule="data-path", involved=source)
     if data.val_files is not None and data.files is None:
-        message, fix = "has an effect only with files", "remove it, or add files"
         field = "spec.data.valFiles"
-        yield Finding(field, "given", message, fix, "data-source", ("spec.data.files",), remove(field))
+        involved = ("spec.data.files",)
+        yield effect_only_with(field, "files", instead="add files", rule="data-source", involved=involved)
 
 
 def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -128,36 +124,41 @@ def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     data = spec.data
     if data is None or data.files is not None or data.hub is not None:
         return
-    involved = ("spec.data.files", *(f"spec.data.{name}" for name in SOURCES if getattr(data, name) is not None))
-    for name, given in (
-        ("promptKey", data.prompt_key != "prompt"),
-        ("answerKey", data.answer_key != "answer"),
-        ("imageKey", data.image_key is not None),
-        ("filters", bool(data.filters)),
-    ):
-        if given:
-            message, fix = "has an effect only with files and hub", "remove it, or add files"
-            field = f"spec.data.{name}"
-            yield Finding(field, "given", message, fix, "data-source", involved[1:], remove(field))
+    sources = tuple(f"spec.data.{name}" for name in SOURCES if getattr(data, name) is not None)
+    for field, is_given in {
+        "spec.data.promptKey": data.prompt_key != "prompt",
+        "spec.data.answerKey": data.answer_key != "answer",
+        "spec.data.imageKey": data.image_key is not None,
+        "spec.data.filters": bool(data.filters),
+    }.items():
+        if is_given:
+            yield effect_only_with(field, "files and hub", instead="add files", rule="data-source", involved=sources)
 
 
 def validate_validation_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """training.validation needs validation data: a preset, data.valFiles or data.hub.valSplit."""
-    data, validation = spec.data, spec.training.validation
+    data = spec.data
+    validation = spec.training.validation
     if data is None or validation is None or not (validation.test_freq > 0 or validation.before_train):
         return
+    fixes = {
+        "files": "add spec.data.valFiles, or remove it",
+        "hub": "add spec.data.hub.valSplit, or remove it",
+        "inline": "remove it, or use files with valFiles",
+    }
     if data.files is not None and not data.val_files:
-        missing, source = "spec.data.valFiles", "files"
+        source = "files"
     elif data.hub is not None and data.hub.val_split is None:
-        missing, source = "spec.data.hub.valSplit", "hub"
+        source = "hub"
     elif data.inline is not None:
-        missing, source = "", "inline"
+        source = "inline"
     else:
         return
-    fix = f"add {missing}, or remove it" if missing else "remove it, or use files with valFiles"
-    message, involved = "requires validation data", (f"spec.data.{source}",)
     field = "spec.training.validation"
-    yield Finding(field, "given", message, fix, "validation-data", involved, remove(field))
+    message = "requires validation data"
+    involved = (f"spec.data.{source}",)
+    edits = remove(field)
+    yield Finding(field, "given", message, fixes[source], rule="validation-data", involved=involved, edits=edits)
 
 
 def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -165,19 +166,24 @@ def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     default rule. verl has one for each data set. algorithm.dpo needs none."""
     if spec.framework.type in ("verl", "openrlhf", "roll"):
         return
-    data, multi_turn = spec.data, spec.rollout.multi_turn
+    data = spec.data
+    multi_turn = spec.rollout.multi_turn
     gives_rewards = multi_turn is not None and (multi_turn.agent is not None or ":" in (multi_turn.environment or ""))
     needs_rewards = has_engines(spec) and not gives_rewards
     if data is not None and data.preset is None and not spec.rewards and needs_rewards:
-        message, fix = "is required for data without a preset", "add one, such as {name: exact}"
-        given = tuple(f"spec.data.{name}" for name in SOURCES if getattr(data, name) is not None)
-        yield Finding("spec.rewards", "none", message, fix, "rewards", given, use("spec.rewards", [{"name": "exact"}]))
+        field = "spec.rewards"
+        message = "is required for data without a preset"
+        fix = "add one, such as {name: exact}"
+        involved = tuple(f"spec.data.{name}" for name in SOURCES if getattr(data, name) is not None)
+        edits = use(field, [{"name": "exact"}])
+        yield Finding(field, "none", message, fix, rule="rewards", involved=involved, edits=edits)
 
 
 def validate_image(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """The job or its runtime must give an image."""
     if spec.cluster.image is None:
-        yield Finding("spec.cluster.image", "none", "is required", "add it, or a runtimeRef with images", "image")
+        fix = "add it, or a runtimeRef with images"
+        yield Finding("spec.cluster.image", "none", "is required", fix, rule="image")
 
 
 RULES = (

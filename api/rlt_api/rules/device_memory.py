@@ -88,7 +88,8 @@ def list_moments(spec: RLTrainingJobSpec, model: Model, size: Size, device: floa
     moments = [describe_update(spec, model, size, device)]
     if not has_engines(spec):
         return moments
-    states, share = _on_device(spec, model, size, "sync"), engine_share(spec, device)
+    states = _on_device(spec, model, size, "sync")
+    share = engine_share(spec, device)
     weights = engine_weight_bytes(spec, model, size) / spec.rollout.tensor_parallel_size
     loading = Part(f"{engine_dtype(spec, model)} weights of the engine", weights)
     during = loading if share and spec.rollout.free_cache_engine else share
@@ -104,7 +105,8 @@ def _on_device(spec: RLTrainingJobSpec, model: Model, size: Size, phase: Phase) 
 
 def _list_buffers(spec: RLTrainingJobSpec, model: Model) -> list[Part]:
     """The buffers of a sync to vLLM. Empty if they are unknown, and for adapters alone."""
-    shape, adapters = model_shape(model), model.lora is not None and model.lora.sync_adapters
+    shape = model_shape(model)
+    adapters = model.lora is not None and model.lora.sync_adapters
     if shape is None or adapters or spec.rollout.engine != "vllm" or spec.framework.type != "builtin":
         return []
     size = weight_sync_bytes(

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlt_api.blocks.resources import EnvVar
-from rlt_api.findings.finding import Finding, keep_one, remove, use
+from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.findings.kinds import exactly_one, misspelled
 from rlt_api.findings.masking import MASK
 from rlt_api.findings.spelling import find_nearest_word
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 ENV = "spec.cluster.env"
+GRACE = "spec.cluster.terminationGracePeriodSeconds"
+REQUIRE = "spec.network.require"
+MODE = "spec.observability.debugger"
 PREFIXES = ("NCCL", "RCCL", "GLOO", "VLLM", "HF", "TORCH")
 """Prefixes of the names in known_environment.txt."""
 RESERVED_NAMES = {
@@ -45,14 +49,13 @@ def validate_env_names(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for index, variable in enumerate(spec.cluster.env):
         if meant := find_meant_name(variable.name):
             message = f"is not a variable of {meant.split('_')[0]}, which would ignore it"
-            field = f"{ENV}[{index}].name"
-            fix, edits = f"did you mean {meant}?", use(field, meant)
-            yield Finding(field, variable.name, message, fix, "env-name", edits=edits)
+            yield misspelled(f"{ENV}[{index}].name", variable.name, message, meant, rule="env-name")
 
 
 def find_meant_name(name: str) -> str | None:
     """Return the known variable that a misspelled name probably means; None if the name is valid."""
-    known, upper = known_names(), name.upper()
+    known = known_names()
+    upper = name.upper()
     first = upper.partition("_")[0]
     if name in known or not any(find_nearest_word(first, [each], max_distance=len(each) > 3) for each in PREFIXES):
         return None
@@ -91,18 +94,16 @@ def validate_env_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for field, variable in list_variables(spec):
         given = [name for name in ("value", "secretKeyRef", "configMapKeyRef") if name in variable.to_json()]
         if len(given) != 1:
-            message = "must have exactly one of value, secretKeyRef and configMapKeyRef"
-            value = " and ".join(given) or "none"
-            edits = keep_one(*(f"{field}.{each}" for each in given))
-            yield Finding(field, value, message, f"{'keep' if given else 'add'} one of them", "env-value", edits=edits)
+            yield exactly_one(field, given, of="value, secretKeyRef and configMapKeyRef", rule="env-value")
 
 
 def validate_env_owners(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Variables that the device plugin, Ray or KubeRay set for each process must not be given."""
     for index, variable in enumerate(spec.cluster.env):
         if reason := RESERVED_NAMES.get(variable.name):
+            field = f"{ENV}[{index}].name"
             edits = remove(f"{ENV}[{index}]")
-            yield Finding(f"{ENV}[{index}].name", variable.name, reason, "remove it", "env-owner", edits=edits)
+            yield Finding(field, variable.name, reason, "remove it", rule="env-owner", edits=edits)
 
 
 def validate_rdma_variables(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -111,29 +112,32 @@ def validate_rdma_variables(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     for index, variable in enumerate(spec.cluster.env):
         if (variable.value or "").lower() == WITHOUT_RDMA.get(variable.name):
-            message, fix = "disables RDMA, which network.require demands", "remove it, or use network.require: any"
-            edits = (*remove(f"{ENV}[{index}]"), *use("spec.network.require", "any"))
+            field = f"{ENV}[{index}].value"
             value = f"{variable.name}={variable.value}"
-            yield Finding(f"{ENV}[{index}].value", value, message, fix, "rdma-env", ("spec.network.require",), edits)
+            message = "disables RDMA, which network.require demands"
+            fix = "remove it, or use network.require: any"
+            edits = (*remove(f"{ENV}[{index}]"), *use(REQUIRE, "any"))
+            yield Finding(field, value, message, fix, rule="rdma-env", involved=(REQUIRE,), edits=edits)
 
 
 def validate_stop_timeout(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """RAY_JOB_STOP_WAIT_TIME_S must be a number of seconds, less than terminationGracePeriodSeconds: the pods end with
     that period."""
     grace = spec.cluster.termination_grace_period_seconds
-    involved = ("spec.cluster.terminationGracePeriodSeconds",)
     for index, variable in enumerate(spec.cluster.env):
-        if variable.name != JOB_STOP_TIMEOUT or variable.value is None:
+        value = variable.value
+        if variable.name != JOB_STOP_TIMEOUT or value is None:
             continue
-        field, value = f"{ENV}[{index}].value", variable.value
+        field = f"{ENV}[{index}].value"
         if not (value.isascii() and value.isdigit()):
-            message, fix = "is not a number of seconds", "remove it: terminationGracePeriodSeconds sets it"
-            yield Finding(field, value, message, fix, "stop-timeout", edits=remove(f"{ENV}[{index}]"))
+            fix = "remove it: terminationGracePeriodSeconds sets it"
+            edits = remove(f"{ENV}[{index}]")
+            yield Finding(field, value, "is not a number of seconds", fix, rule="stop-timeout", edits=edits)
         elif int(value) > grace:
             message = f"is more than terminationGracePeriodSeconds {grace}, after which the pods end"
             fix = f"remove it, and use cluster.terminationGracePeriodSeconds: {value}"
-            edits = ({f"{ENV}[{index}]": None, involved[0]: int(value)},)
-            yield Finding(field, value, message, fix, "stop-timeout", involved, edits)
+            edits = ({f"{ENV}[{index}]": None, GRACE: int(value)},)
+            yield Finding(field, value, message, fix, rule="stop-timeout", involved=(GRACE,), edits=edits)
 
 
 def validate_masked_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -141,27 +145,29 @@ def validate_masked_values(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for field, variable in list_variables(spec):
         if variable.value == MASK:
             message = "is what rlt prints instead of a secret"
-            yield Finding(f"{field}.value", MASK, message, "use secretKeyRef", "masked-value")
+            yield Finding(f"{field}.value", MASK, message, "use secretKeyRef", rule="masked-value")
 
 
 def validate_debugger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Only one of Ray's distributed and legacy debuggers can be used (Ray's docs, "remove legacy flags")."""
-    at = {variable.name: (index, variable.value) for index, variable in enumerate(spec.cluster.env)}
-    mode, rule = spec.observability.debugger, "debugger"
-    given = [name for name in DEBUGGER if name in at]
+    values = {variable.name: variable.value for variable in spec.cluster.env}
+    indexes = {variable.name: index for index, variable in enumerate(spec.cluster.env)}
+    mode = spec.observability.debugger
+    given = [name for name in DEBUGGER if name in indexes]
     if mode != "none":
         for name in given:
+            item = f"{ENV}[{indexes[name]}]"
+            field = f"{item}.name"
             message = f"is set by observability.debugger {mode}"
-            fix, involved = "remove one of them", "spec.observability.debugger"
-            variable = f"{ENV}[{at[name][0]}]"
-            yield Finding(f"{variable}.name", name, message, fix, rule, (involved,), remove(variable, involved))
-    elif len(given) == 2 and at["RAY_DEBUG"][1] == "legacy":
+            edits = remove(item, MODE)
+            yield Finding(field, name, message, "remove one of them", rule="debugger", involved=(MODE,), edits=edits)
+    elif len(given) == 2 and values["RAY_DEBUG"] == "legacy":
+        field = f"{ENV}[{indexes['RAY_DEBUG_POST_MORTEM']}].name"
         message = "is for the distributed debugger, and RAY_DEBUG=legacy selects the other one"
         fix = "remove both, and set observability.debugger to ray or legacy"
-        both = {f"{ENV}[{index}]": None for index in sorted((at[name][0] for name in DEBUGGER), reverse=True)}
-        edits = tuple({**both, "spec.observability.debugger": mode} for mode in ("ray", "legacy"))
-        field = f"{ENV}[{at['RAY_DEBUG_POST_MORTEM'][0]}].name"
-        yield Finding(field, "RAY_DEBUG_POST_MORTEM", message, fix, rule, edits=edits)
+        both = {f"{ENV}[{index}]": None for index in sorted((indexes[name] for name in given), reverse=True)}
+        edits = tuple({**both, MODE: mode} for mode in ("ray", "legacy"))
+        yield Finding(field, "RAY_DEBUG_POST_MORTEM", message, fix, rule="debugger", edits=edits)
 
 
 RULES = (

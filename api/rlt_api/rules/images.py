@@ -27,7 +27,7 @@ def validate_image_reference(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     candidate = f"{name.lower()}{colon}{tag}" if colon else candidate.lower()
     edits = use("spec.cluster.image", candidate) if REFERENCE.fullmatch(candidate) else ()
     fix = f"use {candidate}" if edits else "correct it, such as registry.example/team/trainer:1.0"
-    yield Finding("spec.cluster.image", printable(image), message, fix, "image", edits=edits)
+    yield Finding("spec.cluster.image", printable(image), message, fix, rule="image", edits=edits)
 
 
 RULES = (validate_image_reference,)

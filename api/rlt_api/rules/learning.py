@@ -5,105 +5,87 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.findings.kinds import above, conflict, conflicts, effect_only_with, not_used, replaceable, required
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
-SCHEDULE, STEPS = "spec.training.lrSchedule", "spec.training.totalSteps"
+SCHEDULE = "spec.training.lrSchedule"
+WARMUP_STEPS = f"{SCHEDULE}.warmupSteps"
+STEPS = "spec.training.totalSteps"
+CLIP = "spec.algorithm.clipRatio"
+CLIP_LOW = "spec.algorithm.clipRatioLow"
+CLIP_HIGH = "spec.algorithm.clipRatioHigh"
+CORRECTION = "spec.algorithm.rolloutCorrection"
 
 
 def validate_lr_decay(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """decaySteps must be above 0 (as in ROLL); warmupSteps must not be above decaySteps or totalSteps."""
-    schedule, steps = spec.training.lr_schedule, spec.training.total_steps
+    schedule = spec.training.lr_schedule
+    steps = spec.training.total_steps
     if schedule is None:
         return
     decay = schedule.decay_steps
-    involved: tuple[str, ...] = (f"{SCHEDULE}.decaySteps",)
+    field = f"{SCHEDULE}.decaySteps"
     if decay == 0:
         fix = f"use totalSteps {steps}, or remove it" if steps else "remove it: the default is totalSteps"
-        field = f"{SCHEDULE}.decaySteps"
         edits = (*(use(field, steps) if steps else ()), *remove(field))
-        yield Finding(field, "0", "must be above 0", fix, "lr-decay", edits=edits)
-        return
-    if decay is None:
-        decay, involved = steps, (*involved, STEPS)
-    if decay is not None and schedule.warmup_steps > decay:
-        end = f"decaySteps {decay}" if schedule.decay_steps else f"totalSteps {decay}, the end of the decay"
-        yield Finding(
-            f"{SCHEDULE}.warmupSteps",
-            str(schedule.warmup_steps),
-            f"is above {end}",
-            f"use {decay} or less",
-            "lr-decay",
-            involved,
-            use(f"{SCHEDULE}.warmupSteps", decay),
-        )
+        yield Finding(field, "0", "must be above 0", fix, rule="lr-decay", edits=edits)
+    elif decay is not None and schedule.warmup_steps > decay:
+        what = f"decaySteps {decay}"
+        yield above(WARMUP_STEPS, schedule.warmup_steps, decay, what, rule="lr-decay", involved=(field,))
+    elif decay is None and steps is not None and schedule.warmup_steps > steps:
+        what = f"totalSteps {steps}, the end of the decay"
+        yield above(WARMUP_STEPS, schedule.warmup_steps, steps, what, rule="lr-decay", involved=(field, STEPS))
 
 
 def validate_router_loss(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """routerAuxLossCoef needs whole sequences on a device, and layers that are not compiled."""
-    field, training = "spec.algorithm.routerAuxLossCoef", spec.training
-    if spec.framework.type != "builtin" or spec.algorithm.router_aux_loss_coef == 0:
+    coefficient = spec.algorithm.router_aux_loss_coef
+    if spec.framework.type != "builtin" or coefficient == 0:
         return
-    for other, is_set in {
-        "spec.training.contextParallelSize": training.context_parallel_size > 1,
-        "spec.training.useTorchCompile": training.use_torch_compile,
-    }.items():
-        if is_set:
-            message = f"cannot be combined with {other.removeprefix('spec.')}"
-            value = str(spec.algorithm.router_aux_loss_coef)
-            yield Finding(field, value, message, "remove one of them", "router-loss", (other,), remove(field, other))
+    others = {
+        "spec.training.contextParallelSize": spec.training.context_parallel_size > 1,
+        "spec.training.useTorchCompile": spec.training.use_torch_compile,
+    }
+    yield from conflicts("spec.algorithm.routerAuxLossCoef", coefficient, others, rule="router-loss")
 
 
 def validate_router_bias(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """routerBiasUpdateRate needs layers that are not compiled, and a policy without adapters, whose reference has the
     same routers."""
-    field, rate = "spec.algorithm.routerBiasUpdateRate", spec.algorithm.router_bias_update_rate
+    rate = spec.algorithm.router_bias_update_rate
     if spec.framework.type != "builtin" or rate == 0:
         return
-    for other, is_set in {
+    others = {
         "spec.training.useTorchCompile": spec.training.use_torch_compile,
         "spec.model.lora": bool(spec.model and spec.model.lora),
-    }.items():
-        if is_set:
-            message = f"cannot be combined with {other.removeprefix('spec.')}"
-            yield Finding(
-                field, str(rate), message, "remove one of them", "router-bias", (other,), remove(field, other)
-            )
+    }
+    yield from conflicts("spec.algorithm.routerBiasUpdateRate", rate, others, rule="router-bias")
 
 
 def validate_training_end(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Only one of totalSteps and totalEpochs can be given."""
-    training = spec.training
-    if training.total_steps and training.total_epochs:
-        message = f"cannot be combined with totalSteps {training.total_steps}"
-        field = "spec.training.totalEpochs"
-        yield Finding(
-            field,
-            str(training.total_epochs),
-            message,
-            "remove one of them",
-            "training-end",
-            (STEPS,),
-            remove(field, STEPS),
-        )
+    steps = spec.training.total_steps
+    epochs = spec.training.total_epochs
+    if steps and epochs:
+        message = f"cannot be combined with totalSteps {steps}"
+        yield conflict("spec.training.totalEpochs", epochs, STEPS, message=message, rule="training-end")
 
 
 def validate_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """clipRatioLow must not be above clipRatioHigh; the default of both is clipRatio."""
     algorithm = spec.algorithm
-    low = algorithm.clip_ratio if algorithm.clip_ratio_low is None else algorithm.clip_ratio_low
-    high = algorithm.clip_ratio if algorithm.clip_ratio_high is None else algorithm.clip_ratio_high
-    if low > high:
-        given = algorithm.clip_ratio_low is not None
-        name, other = ("clipRatioLow", "clipRatioHigh") if given else ("clipRatioHigh", "clipRatio")
-        value, bound = (low, high) if given else (high, low)
-        message = f"is {'above' if given else 'below'} {other} {bound}" + (
-            "" if algorithm.clip_ratio_high is not None else " (clipRatio)"
-        )
-        fields = ("clipRatio", "clipRatioLow", "clipRatioHigh")
-        missing = algorithm.clip_ratio_low is None or algorithm.clip_ratio_high is None
-        involved = [f"spec.algorithm.{each}" for each in fields if each != "clipRatio" or missing]
-        field, edits = f"spec.algorithm.{name}", use(f"spec.algorithm.{name}", bound)
-        yield Finding(field, str(value), message, f"use {bound}", "clip-ratio", tuple(involved), edits)
+    default = algorithm.clip_ratio
+    low = algorithm.clip_ratio_low
+    high = algorithm.clip_ratio_high
+    rule = "clip-ratio"
+    if low is not None and low > (default if high is None else high):
+        bound = default if high is None else high
+        message = f"is above clipRatioHigh {bound}{' (clipRatio)' if high is None else ''}"
+        involved = (*([CLIP] if high is None else []), CLIP_LOW, CLIP_HIGH)
+        yield replaceable(CLIP_LOW, low, message, bound, rule=rule, involved=involved)
+    elif low is None and high is not None and default > high:
+        message = f"is below clipRatio {default}"
+        yield replaceable(CLIP_HIGH, high, message, default, rule=rule, involved=(CLIP, CLIP_LOW, CLIP_HIGH))
 
 
 def validate_trl_cispo_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -112,27 +94,23 @@ def validate_trl_cispo_clip_ratio(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     algorithm = spec.algorithm
     high = algorithm.clip_ratio_high
     if algorithm.convention == "trl" and algorithm.policy_loss == "cispo" and (high is None or high < 1):
+        message = "must be 1 or more with trl's cispo, where it is the maximum ratio itself"
         involved = ("spec.algorithm.convention", "spec.algorithm.policyLoss")
-        message, fix = "must be 1 or more with trl's cispo, where it is the maximum ratio itself", "use 5.0"
-        field = "spec.algorithm.clipRatioHigh"
-        value = "none" if high is None else str(high)
-        yield Finding(field, value, message, fix, "clip-ratio", involved, use(field, 5.0))
+        yield replaceable(CLIP_HIGH, high, message, 5.0, rule="clip-ratio", involved=involved)
 
 
 def validate_critic(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """advEstimator gae needs a critic, and no other estimator uses one."""
-    algorithm, estimator = spec.algorithm, "spec.algorithm.advEstimator"
+    algorithm = spec.algorithm
+    field = "spec.algorithm.critic"
+    estimator = "spec.algorithm.advEstimator"
     if algorithm.adv_estimator == "gae" and algorithm.critic is None:
+        message = "is required by advEstimator gae"
         fix = "add it ({} uses the defaults), or use advEstimator: grpo"
-        field, message = "spec.algorithm.critic", "is required by advEstimator gae"
         edits = (*use(field, {}), *use(estimator, "grpo"))
-        yield Finding(field, "none", message, fix, "critic", (estimator,), edits)
+        yield Finding(field, "none", message, fix, rule="critic", involved=(estimator,), edits=edits)
     if algorithm.adv_estimator != "gae" and algorithm.critic is not None and algorithm.advantage_function is None:
-        message = f"is not used by advEstimator {algorithm.adv_estimator}"
-        fix = "remove it, or use advEstimator: gae"
-        field = "spec.algorithm.critic"
-        edits = (*remove(field), *use(estimator, "gae"))
-        yield Finding(field, "given", message, fix, "critic", (estimator,), edits)
+        yield not_used(field, f"advEstimator {algorithm.adv_estimator}", or_set={estimator: "gae"}, rule="critic")
 
 
 def validate_overlong_buffer(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -140,69 +118,63 @@ def validate_overlong_buffer(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     buffer = spec.algorithm.overlong_buffer
     if buffer and spec.data and buffer.length > spec.data.max_response_length:
         longest = spec.data.max_response_length
-        message = f"is above data.maxResponseLength {longest}"
-        field, involved = "spec.algorithm.overlongBuffer.length", ("spec.data.maxResponseLength",)
-        yield Finding(
-            field,
-            str(buffer.length),
-            message,
-            f"use {longest} or less",
-            "overlong-buffer",
-            involved,
-            use(field, longest),
-        )
+        field = "spec.algorithm.overlongBuffer.length"
+        what = f"data.maxResponseLength {longest}"
+        involved = ("spec.data.maxResponseLength",)
+        yield above(field, buffer.length, longest, what, rule="overlong-buffer", involved=involved)
 
 
 def validate_user_defined_functions(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """A user-defined function replaces advEstimator or policyLoss, so only one of the two can be given."""
     given = spec.algorithm.model_fields_set
-    for own, field, name in (
-        ("advantage_function", "advantageFunction", "adv_estimator"),
-        ("policy_loss_function", "policyLossFunction", "policy_loss"),
+    for own, field, name, other in (
+        ("advantage_function", "advantageFunction", "adv_estimator", "advEstimator"),
+        ("policy_loss_function", "policyLossFunction", "policy_loss", "policyLoss"),
     ):
         if getattr(spec.algorithm, own) is not None and name in given:
-            other = {"adv_estimator": "advEstimator", "policy_loss": "policyLoss"}[name]
-            message, fix = f"replaces {other}, and both are given", "remove one of them"
-            path, involved = f"spec.algorithm.{field}", (f"spec.algorithm.{other}",)
-            yield Finding(path, "given", message, fix, "own-function", involved, remove(path, *involved))
+            path = f"spec.algorithm.{field}"
+            message = f"replaces {other}, and both are given"
+            yield conflict(path, "given", f"spec.algorithm.{other}", message=message, rule="own-function")
 
 
 def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """rejection needs rejectionThreshold, above 1 for k1 statistics; lowerThreshold must be below threshold; bypassMode
     cannot be combined with weights and rejection."""
-    correction, field = spec.algorithm.rollout_correction, "spec.algorithm.rolloutCorrection"
+    correction = spec.algorithm.rollout_correction
     if correction is None:
         return
     if correction.bypass_mode:
         defaults = {"level": ("none", "token"), "threshold": (2.0,)}
         for name, value in correction.to_json().items():
             if name != "bypassMode" and value not in defaults.get(name, (None,)):
-                message, fix = "has no effect with bypassMode, which weights and rejects nothing", "remove one of them"
-                path, involved = f"{field}.{name}", (f"{field}.bypassMode",)
-                yield Finding(path, str(value), message, fix, "bypass-mode", involved, remove(path, *involved))
+                message = "has no effect with bypassMode, which weights and rejects nothing"
+                bypass = f"{CORRECTION}.bypassMode"
+                yield conflict(f"{CORRECTION}.{name}", str(value), bypass, message=message, rule="bypass-mode")
         return
-    rejection, bound = correction.rejection, correction.rejection_threshold
+    rule = "rejection"
+    field = f"{CORRECTION}.rejectionThreshold"
+    involved = (f"{CORRECTION}.rejection",)
+    rejection = correction.rejection
+    bound = correction.rejection_threshold
     if rejection is not None and bound is None:
-        message, fix = f"is required by rejection {rejection}", "add it, such as 1.01 for k1 and 0.001 for k2 and k3"
-        path, involved = f"{field}.rejectionThreshold", (f"{field}.rejection",)
-        edits = use(path, 1.01 if rejection.endswith("k1") else 0.001)
-        yield Finding(path, "none", message, fix, "rejection", involved, edits)
+        fix = "add it, such as 1.01 for k1 and 0.001 for k2 and k3"
+        example = 1.01 if rejection.endswith("k1") else 0.001
+        yield required(field, f"rejection {rejection}", fix, example, rule=rule, involved=involved)
     if rejection is None and bound is not None:
-        message, fix = "has an effect only with rejection", "remove it, or add rejection, such as seq_mean_k1"
-        path, involved = f"{field}.rejectionThreshold", (f"{field}.rejection",)
-        yield Finding(path, str(bound), message, fix, "rejection", involved, remove(path))
+        instead = "add rejection, such as seq_mean_k1"
+        yield effect_only_with(field, "rejection", value=bound, instead=instead, rule=rule, involved=involved)
     if rejection and rejection.endswith("k1") and bound is not None and bound <= 1:
         message = "must be above 1: it keeps ratios between 1/threshold and threshold"
         fix = "use a value above 1, such as 1.01"
-        path, involved = f"{field}.rejectionThreshold", (f"{field}.rejection",)
-        yield Finding(path, str(bound), message, fix, "rejection", involved, use(path, 1.01))
+        yield Finding(field, str(bound), message, fix, rule=rule, involved=involved, edits=use(field, 1.01))
     lower = correction.lower_threshold
     if lower is not None and lower >= correction.threshold:
+        field = f"{CORRECTION}.lowerThreshold"
         message = f"is not below threshold {correction.threshold}"
-        path, involved = f"{field}.lowerThreshold", (f"{field}.threshold",)
         fix = f"use a value below {correction.threshold}, such as {correction.threshold / 2:g}"
-        edits = use(path, correction.threshold / 2)
-        yield Finding(path, str(lower), message, fix, "rejection", involved, edits)
+        involved = (f"{CORRECTION}.threshold",)
+        edits = use(field, correction.threshold / 2)
+        yield Finding(field, str(lower), message, fix, rule=rule, involved=involved, edits=edits)
 
 
 RULES = (

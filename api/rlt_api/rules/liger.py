@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.findings.finding import Finding, use
+from rlt_api.findings.finding import Edit, Finding
+from rlt_api.findings.kinds import replaceable
 from rlt_api.spec.accelerators import find_vendor
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import training_group
 
-LIGER, COMPILE = "spec.model.useLiger", "spec.training.useTorchCompile"
+LIGER = "spec.model.useLiger"
+COMPILE = "spec.training.useTorchCompile"
 
 
 def validate_liger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -17,17 +19,18 @@ def validate_liger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     alone."""
     if spec.framework.type != "builtin" or spec.model is None or not spec.model.use_liger:
         return
-    accelerator, edits = training_group(spec).accelerator, use(LIGER, False)
+    accelerator = training_group(spec).accelerator
     if accelerator is None or find_vendor(accelerator.resource_name) != "nvidia":
         given = accelerator.resource_name if accelerator else "CPUs"
-        field, message = "spec.cluster.workers[].accelerator", f"requires NVIDIA GPUs, and the job trains on {given}"
-        yield Finding(LIGER, "true", message, "use false", "liger", (field,), edits)
+        message = f"requires NVIDIA GPUs, and the job trains on {given}"
+        yield replaceable(LIGER, True, message, False, rule="liger", involved=("spec.cluster.workers[].accelerator",))
     if spec.training.use_torch_compile:
-        message, either = "cannot be combined with training.useTorchCompile", (*edits, *use(COMPILE, False))
-        yield Finding(LIGER, "true", message, "use one of them", "liger", (COMPILE,), either)
+        message = "cannot be combined with training.useTorchCompile"
+        edits: tuple[Edit, ...] = ({LIGER: False}, {COMPILE: False})
+        yield Finding(LIGER, "true", message, "use one of them", rule="liger", involved=(COMPILE,), edits=edits)
     if spec.data is not None and spec.data.image_key is not None:
         message = "cannot be combined with data.imageKey"
-        yield Finding(LIGER, "true", message, "use false", "liger", ("spec.data.imageKey",), edits)
+        yield replaceable(LIGER, True, message, False, rule="liger", involved=("spec.data.imageKey",))
 
 
 RULES = (validate_liger,)

@@ -41,22 +41,24 @@ def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
     for index, limit in enumerate(runtime.limits):
         field = f"spec.limits[{index}]"
         if limit.max is None and limit.min is None and limit.allowed is None:
-            yield Finding(field, "none", "must have max, min or allowed", "add at least one of them", "limit")
+            yield Finding(field, "none", "must have max, min or allowed", "add at least one of them", rule="limit")
         if limit.min is not None and limit.max is not None and limit.min > limit.max:
-            message = f"is above max {_plain(limit.max)}"
-            yield Finding(f"{field}.min", f"{_plain(limit.min)}", message, f"use {_plain(limit.max)} or less", "limit")
+            maximum = _plain(limit.max)
+            fix = f"use {maximum} or less"
+            yield Finding(f"{field}.min", _plain(limit.min), f"is above max {maximum}", fix, rule="limit")
         if not any(_is_name_of(limit.field, path, schema) for path, schema in known.items()):
             deep = sorted(
                 path for path in known if path.startswith(f"{limit.field}.") or path.startswith(f"{limit.field}[].")
             )
             meant = deep[0] if deep else find_nearest_word(limit.field, known, max_distance=8)
             fix = f"did you mean {meant}?" if meant else "see kubectl explain rltrainingjob.spec"
-            yield Finding(f"{field}.field", limit.field, "is not a field of a job with a value", fix, "limit")
+            yield Finding(f"{field}.field", limit.field, "is not a field of a job with a value", fix, rule="limit")
 
 
 def _is_name_of(field: str, path: str, schema: Schema) -> bool:
     """Whether a limit's field, in which * stands for any name, is the path, or below it in a podTemplate or a map."""
-    given, known = (each.replace("[]", "").split(".") for each in (field, path))
+    given = field.replace("[]", "").split(".")
+    known = path.replace("[]", "").split(".")
     if len(given) > len(known) and "additionalProperties" not in schema:
         return False
     matched = zip(given, known, strict=False)
@@ -88,19 +90,20 @@ def find_values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]
 def _validate_limit(limit: Limit, path: str, value: Any) -> Iterator[Finding]:
     number = _number(value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    rule = "runtime-limit"
     if number is None and (limit.max is not None or limit.min is not None):
         message = "is not a number that the runtime's limit applies to"
-        yield Finding(path, printable(text), message, "use a number or a quantity such as 64Gi", "runtime-limit")
+        yield Finding(path, printable(text), message, "use a number or a quantity such as 64Gi", rule=rule)
     if number is not None and limit.max is not None and number > limit.max:
-        message = f"is above the runtime's limit {_plain(limit.max)}"
-        yield Finding(path, text, message, f"use {_plain(limit.max)} or less", "runtime-limit")
+        maximum = _plain(limit.max)
+        yield Finding(path, text, f"is above the runtime's limit {maximum}", f"use {maximum} or less", rule=rule)
     if number is not None and limit.min is not None and number < limit.min:
-        message = f"is below the runtime's limit {_plain(limit.min)}"
-        yield Finding(path, text, message, f"use {_plain(limit.min)} or more", "runtime-limit")
+        minimum = _plain(limit.min)
+        yield Finding(path, text, f"is below the runtime's limit {minimum}", f"use {minimum} or more", rule=rule)
     if limit.allowed is not None and not any(fnmatchcase(text, pattern) for pattern in limit.allowed):
         meant = find_nearest_word(text, limit.allowed, max_distance=2)
         fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(limit.allowed)}"
-        yield Finding(path, printable(text), "is not allowed by the runtime", fix, "runtime-limit")
+        yield Finding(path, printable(text), "is not allowed by the runtime", fix, rule=rule)
 
 
 def _plain(number: float) -> str:

@@ -22,7 +22,8 @@ VOLUME = "put it on a volume of spec.storage, and use its absolute path in the p
 def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """model.path, critic.modelPath, distillation.modelPath and rewards[].model must be absolute paths in the pods or
     names on the Hugging Face hub. Other locations, such as s3://, are not read."""
-    critic, distillation = spec.algorithm.critic, spec.algorithm.distillation
+    critic = spec.algorithm.critic
+    distillation = spec.algorithm.distillation
     paths = {
         "spec.model.path": spec.model.path if spec.model else None,
         "spec.algorithm.critic.modelPath": critic.model_path if critic else None,
@@ -34,14 +35,11 @@ def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             continue
         message = "is neither an absolute path in the pods nor a name on the Hugging Face hub"
         name, revision = _find_hub_name(path)
-        if not name:
-            fix, name = f"{VOLUME}, or the name on the hub", None
-        elif revision and field == "spec.model.path":
+        fix = f"use {name}" if name else f"{VOLUME}, or the name on the hub"
+        if name and revision and field == "spec.model.path":
             fix = f"use {name}, and model.revision: {revision}"
-        else:
-            fix = f"use {name}"
         edits = use(field, name) if name else ()
-        yield Finding(field, printable(path), message, fix, "model-path", edits=edits)
+        yield Finding(field, printable(path), message, fix, rule="model-path", edits=edits)
 
 
 def validate_data_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -50,23 +48,23 @@ def validate_data_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     data = spec.data
     if data is None:
         return
-    given = {f"spec.data.files[{index}]": path for index, path in enumerate(data.files or [])}
-    given |= {f"spec.data.valFiles[{index}]": path for index, path in enumerate(data.val_files or [])}
-    for field, path in given.items():
+    files = {f"spec.data.files[{index}]": path for index, path in enumerate(data.files or [])}
+    files |= {f"spec.data.valFiles[{index}]": path for index, path in enumerate(data.val_files or [])}
+    rule = "data-files"
+    for field, path in files.items():
         suffix = PurePosixPath(path).suffix
         if not path.startswith("/"):
-            yield Finding(field, printable(path), "is not an absolute path in the pods", VOLUME, "data-files")
+            yield Finding(field, printable(path), "is not an absolute path in the pods", VOLUME, rule=rule)
         elif "*" in path or "?" in path:
-            message, fix = "is a pattern, and only names of files are read", "list the files"
-            yield Finding(field, printable(path), message, fix, "data-files")
+            message = "is a pattern, and only names of files are read"
+            yield Finding(field, printable(path), message, "list the files", rule=rule)
         elif suffix not in SUFFIXES:
             message = f"is not a file of type {', '.join(SUFFIXES)}"
             fix = "convert it to Parquet or JSON lines" if suffix else "list the files in it, or add the suffix"
-            yield Finding(field, printable(path), message, fix, "data-files")
+            yield Finding(field, printable(path), message, fix, rule=rule)
     if data.path is not None and not data.path.startswith("/"):
-        yield Finding(
-            "spec.data.path", printable(data.path), "is not an absolute path in the pods", VOLUME, "data-files"
-        )
+        message = "is not an absolute path in the pods"
+        yield Finding("spec.data.path", printable(data.path), message, VOLUME, rule=rule)
 
 
 def _is_hub_name(text: str) -> bool:
@@ -76,7 +74,8 @@ def _is_hub_name(text: str) -> bool:
 def _find_hub_name(text: str) -> tuple[str | None, str | None]:
     """Return name and revision on the hub, from a URL or NAME@REVISION."""
     if match := HUB_URL.fullmatch(text):
-        name, revision = match[1], match[2]
+        name = match[1]
+        revision = match[2]
     else:
         name, _, revision = text.strip().partition("@")
     return (name, revision or None) if _is_hub_name(name) else (None, None)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
 from rlt_api.findings.finding import Edit, Finding, use
+from rlt_api.findings.kinds import replaceable
 from rlt_api.model import quantity_value
 from rlt_api.rules.device_memory import Moment, describe_update, engine_share, list_moments
 from rlt_api.rules.layout import TRAIN_WORKER_FIELDS, WORKERS, count_train_workers
@@ -31,6 +32,7 @@ from rlt_api.spec.worker_groups import has_engines, training_group
 
 UTILIZATION = "spec.rollout.gpuMemoryUtilization"
 QUANTIZATION = "spec.rollout.quantization"
+KV_CACHE_SPACE = "spec.rollout.kvCacheSpace"
 ACCELERATOR_MEMORY = f"{WORKERS}.accelerator.memory"
 STATE = ("spec.training.fsdp.fsdpSize", "spec.training.optimizer")
 """The fields that determine the size of a train worker's state."""
@@ -57,53 +59,52 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """accelerator.memory must hold the state of the trainer, the buffers of an update and of a weight sync and, in mode
     colocated, the engine, with a margin for the processes. Otherwise vLLM has no memory for its KV cache, or the first
     step runs out of memory."""
-    group, trained = training_group(spec), _trained(spec)
+    group = training_group(spec)
+    trained = _trained(spec)
     if trained is None or group.accelerator is None or not group.accelerator.memory:
         return
     model, size = trained
-    device = quantity_value(group.accelerator.memory)
+    memory = group.accelerator.memory
+    utilization = str(spec.rollout.gpu_memory_utilization)
+    device = quantity_value(memory)
     share = engine_share(spec, device)
     weights = engine_weight_bytes(spec, model, size) / spec.rollout.tensor_parallel_size if share else 0.0
+    involved: tuple[str, ...] = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY)
+    edits: tuple[Edit, ...]
     if share and weights >= share.bytes:
         minimum = int(weights / device * 20 + 1) / 20
-        yield Finding(
-            UTILIZATION,
-            str(spec.rollout.gpu_memory_utilization),
-            f"of {group.accelerator.memory} is {share.bytes / GIB:.3g} GiB, and the engine's "
-            f"{engine_dtype(spec, model)} weights need {weights / GIB:.3g} GiB ({size.source}), which leaves "
-            "no memory for the KV cache",
-            f"use {minimum:g} or more"
-            if minimum < 1
-            else "use a larger rollout.tensorParallelSize, or accelerators with more memory",
-            "engine-memory",
-            (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, QUANTIZATION, *ENGINE[:3]),
-            use(UTILIZATION, minimum) if minimum < 1 else (),
+        message = (
+            f"of {memory} is {share.bytes / GIB:.3g} GiB, and the engine's {engine_dtype(spec, model)} weights need "
+            f"{weights / GIB:.3g} GiB ({size.source}), which leaves no memory for the KV cache"
         )
+        involved = (*involved, QUANTIZATION, *ENGINE[:3])
+        fix = "use a larger rollout.tensorParallelSize, or accelerators with more memory"
+        edits = ()
+        if minimum < 1:
+            fix = f"use {minimum:g} or more"
+            edits = use(UTILIZATION, minimum)
+        yield Finding(UTILIZATION, utilization, message, fix, rule="engine-memory", involved=involved, edits=edits)
         return
-    involved = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY, *TRAIN_WORKER_FIELDS, *STATE, *OFFLOAD, *REFERENCE)
     for moment in list_moments(spec, model, size, device):
         if moment.bytes <= device:
             continue
-        free_share = (device - sum(part.bytes for part in moment.trainer)) / device
-        lower = int(free_share * 20) / 20
-        can_lower = moment.engine is not None and moment.engine == share and lower * device > weights
-        fix, edits = (
-            (f"use {lower:g} or less", use(UTILIZATION, lower)) if can_lower else _suggest_fix(spec, moment, device)
-        )
-        yield Finding(
-            UTILIZATION if can_lower else ACCELERATOR_MEMORY,
-            str(spec.rollout.gpu_memory_utilization) if can_lower else group.accelerator.memory,
+        message = (
             f"one device needs {' + '.join(map(str, moment.parts))} = {moment.bytes / GIB:.3g} GiB during the "
-            f"{moment.phase}, more than its {device / GIB:.3g} GiB ({size.source}, {_format_train_workers(group)})",
-            fix,
-            "accelerator-memory",
-            (
-                *involved,
-                *(MICRO_BATCH if moment.phase == "update" else ()),
-                *((*ENGINE, UTILIZATION) if moment.engine else ()),
-            ),
-            edits,
+            f"{moment.phase}, more than its {device / GIB:.3g} GiB ({size.source}, {_format_train_workers(group)})"
         )
+        involved = (*involved, *TRAIN_WORKER_FIELDS, *STATE, *OFFLOAD, *REFERENCE)
+        involved += MICRO_BATCH if moment.phase == "update" else ()
+        involved += (*ENGINE, UTILIZATION) if moment.engine else ()
+        field = ACCELERATOR_MEMORY
+        value = memory
+        fix, edits = _suggest_fix(spec, moment, device)
+        lower = int((device - sum(part.bytes for part in moment.trainer)) / device * 20) / 20
+        if moment.engine is not None and moment.engine == share and lower * device > weights:
+            field = UTILIZATION
+            value = utilization
+            fix = f"use {lower:g} or less"
+            edits = use(UTILIZATION, lower)
+        yield Finding(field, value, message, fix, rule="accelerator-memory", involved=involved, edits=edits)
         return
 
 
@@ -138,31 +139,26 @@ def _find_micro_batch_tokens(spec: RLTrainingJobSpec, moment: Moment, device: fl
 def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """resources.memory of a pod without accelerators must hold the state of the trainer and the engine, and
     rollout.kvCacheSpace."""
-    group, trained = training_group(spec), _trained(spec)
+    group = training_group(spec)
+    trained = _trained(spec)
     if trained is None or group.accelerator is not None or group.resources is None:
         return
     model, size = trained
-    parts = [
-        *(state.part for state in list_states(spec, model, size)),
-        *list_gradients(spec, model, size),
-    ]
+    parts = [state.part for state in list_states(spec, model, size)]
+    parts += list_gradients(spec, model, size)
     if has_engines(spec):
         weights = engine_weight_bytes(spec, model, size)
         parts.append(Part(f"{engine_dtype(spec, model)} weights of the engine", weights))
     if has_engines(spec) and spec.rollout.engine == "vllm":
         parts.append(Part("rollout.kvCacheSpace", spec.rollout.kv_cache_space * GIB))
-    yield from _validate_pod_memory(
-        spec,
-        group,
-        parts,
-        size,
-        ("spec.rollout.engine", "spec.rollout.kvCacheSpace", "spec.model.dtype", QUANTIZATION, *STATE),
-    )
+    involved = ("spec.rollout.engine", KV_CACHE_SPACE, "spec.model.dtype", QUANTIZATION, *STATE)
+    yield from _validate_pod_memory(spec, group, parts, size, involved)
 
 
 def validate_offload_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """resources.memory must hold the offloaded state of all the pod's accelerators."""
-    group, trained = training_group(spec), _trained(spec)
+    group = training_group(spec)
+    trained = _trained(spec)
     if trained is None or group.accelerator is None or group.resources is None:
         return
     model, size = trained
@@ -199,7 +195,8 @@ def explain_long_micro_batch(spec: RLTrainingJobSpec) -> str | None:
     Such a job is valid, because most responses may be shorter. Micro-batches of tokens have a limit, which
     validate_accelerator_memory counts.
     """
-    group, trained = training_group(spec), _trained(spec)
+    group = training_group(spec)
+    trained = _trained(spec)
     if trained is None or group.accelerator is None or not group.accelerator.memory:
         return None
     device = quantity_value(group.accelerator.memory)
@@ -215,16 +212,16 @@ def _validate_pod_memory(
     assert group.resources
     needed = sum(part.bytes for part in parts)
     if needed > quantity_value(group.resources.memory):
-        yield Finding(
-            f"{WORKERS}.resources.memory",
-            group.resources.memory,
+        field = f"{WORKERS}.resources.memory"
+        message = (
             f"one pod needs {' + '.join(map(str, parts))} = {needed / GIB:.3g} GiB "
-            f"({size.source}, {_format_train_workers(group)})",
-            f"use {int(needed / GIB) + 1}Gi or more, or more replicas",
-            "pod-memory",
-            (size.field, *TRAIN_WORKER_FIELDS, REFERENCE[0], *involved),
-            use(f"{WORKERS}.resources.memory", f"{int(needed / GIB) + 1}Gi"),
+            f"({size.source}, {_format_train_workers(group)})"
         )
+        minimum = f"{int(needed / GIB) + 1}Gi"
+        fix = f"use {minimum} or more, or more replicas"
+        involved = (size.field, *TRAIN_WORKER_FIELDS, REFERENCE[0], *involved)
+        edits = use(field, minimum)
+        yield Finding(field, group.resources.memory, message, fix, rule="pod-memory", involved=involved, edits=edits)
 
 
 def validate_kv_cache(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -234,19 +231,18 @@ def validate_kv_cache(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     on_cpu = group.accelerator is None and spec.rollout.engine == "vllm" and has_engines(spec)
     if per_token is None or spec.data is None or not on_cpu:
         return
+    space = spec.rollout.kv_cache_space
     longest = max_sequence_length(spec)
     needed = per_token * longest
-    if needed > spec.rollout.kv_cache_space * GIB:
-        yield Finding(
-            "spec.rollout.kvCacheSpace",
-            str(spec.rollout.kv_cache_space),
+    if needed > space * GIB:
+        message = (
             f"GiB cannot hold one sequence of {longest} tokens: {per_token:,} bytes per token x {longest} = "
-            f"{needed / GIB:.3g} GiB",
-            f"use {-(-needed // GIB)}, or reduce the lengths",
-            "kv-cache",
-            ("spec.model.fromSeed", "spec.model.dtype", *LENGTHS, MODEL_LEN, "spec.rollout.engine"),
-            use("spec.rollout.kvCacheSpace", -(-needed // GIB)),
+            f"{needed / GIB:.3g} GiB"
         )
+        involved = ("spec.model.fromSeed", "spec.model.dtype", *LENGTHS, MODEL_LEN, "spec.rollout.engine")
+        instead = "reduce the lengths"
+        minimum = -(-needed // GIB)
+        yield replaceable(KV_CACHE_SPACE, space, message, minimum, instead=instead, rule="kv-cache", involved=involved)
 
 
 def _format_train_workers(group: WorkerGroup) -> str:

@@ -59,8 +59,11 @@ class State:
 
 def list_states(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[State]:
     """List what one train worker keeps: weights, moments, reference and critic."""
-    fsdp, reference, critic = spec.training.fsdp, spec.training.reference, spec.algorithm.critic
-    share, precision = size.parameters / _shards(spec), BYTES[model.dtype]
+    fsdp = spec.training.fsdp
+    reference = spec.training.reference
+    critic = spec.algorithm.critic
+    share = size.parameters / _shards(spec)
+    precision = BYTES[model.dtype]
     params, optimizer = (fsdp.param_offload, fsdp.optimizer_offload) if fsdp else (False, False)
     both: frozenset[Phase] = frozenset(("update", "sync"))
     if model.lora:
@@ -125,7 +128,8 @@ def count_micro_batch_tokens(spec: RLTrainingJobSpec, *, all_longest: bool = Fal
         return None
     unit = 1 if has_engines(spec) else 2  # a pair is in one micro-batch
     prompts = (training.ppo_mini_batch_size or training.train_batch_size) // data_parallel_size(spec)
-    units, longest = max(1, prompts * count_responses(spec) // unit), count_longest_tokens(spec)
+    units = max(1, prompts * count_responses(spec) // unit)
+    longest = count_longest_tokens(spec)
     if training.use_dynamic_bsz and training.ppo_max_token_len_per_device:
         return min(max(longest, training.ppo_max_token_len_per_device), units * longest)
     if spec.model.use_remove_padding and not all_longest:
@@ -139,7 +143,8 @@ def engine_weight_bytes(spec: RLTrainingJobSpec, model: Model, size: Size) -> fl
     the shape is unknown. Scales are not counted."""
     if spec.rollout.quantization is None:
         return BYTES[model.dtype] * size.parameters
-    shape, linear = model_shape(model), size.parameters
+    shape = model_shape(model)
+    linear = size.parameters
     if shape:
         experts = shape.expert_parameters if shape.experts > 1 else 0
         linear = min(linear, shape.layers * (shape.layer_parameters - experts))
@@ -158,10 +163,12 @@ def list_gradients(spec: RLTrainingJobSpec, model: Model, size: Size) -> list[Pa
 
 def list_activations(spec: RLTrainingJobSpec, model: Model, *, all_longest: bool = False) -> list[Part]:
     """List what the forward and backward pass of a micro-batch needs on an accelerator. Empty if it is unknown."""
-    shape, tokens = model_shape(model), count_micro_batch_tokens(spec, all_longest=all_longest)
+    shape = model_shape(model)
+    tokens = count_micro_batch_tokens(spec, all_longest=all_longest)
     if shape is None or tokens is None:
         return []
-    itemsize, packed = BYTES[model.dtype], model.use_remove_padding
+    itemsize = BYTES[model.dtype]
+    packed = model.use_remove_padding
     checkpointing = model.enable_gradient_checkpointing
     saved = activation_bytes(shape, tokens, itemsize, packed=packed, checkpointing=checkpointing, liger=model.use_liger)
     output = output_bytes(shape, tokens, itemsize, on_gpu=True)

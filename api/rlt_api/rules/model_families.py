@@ -12,10 +12,12 @@ from importlib import resources
 from math import gcd
 from typing import Any
 
-from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.findings.finding import Finding
+from rlt_api.findings.kinds import replaceable, superfluous
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines
 
+RULE = "model-family"
 PAGE = "docs/reference/model-families.md"
 NOT_ON_VLLM_CPU: Mapping[str, str] = dict.fromkeys(
     ("deepseek_v32", "glm_moe_dsa"), "vLLM has no sparse attention for CPUs (vllm/platforms/cpu.py, vLLM 0.32)"
@@ -71,66 +73,51 @@ def load_families() -> Mapping[str, Mapping[str, Any]]:
 
 def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) -> Iterator[Finding]:
     """Validate a builtin job whose model has this config.json. Models with custom code are not validated."""
-    name, model = str(config.get("model_type")), spec.model
+    name = str(config.get("model_type"))
+    model = spec.model
     if spec.framework.type != "builtin" or model is None or model.path is None or "auto_map" in config:
         return
     family = load_families().get(name, {})
     of = f"of {name} models"
     if reason := family.get("padded"):
-        yield Finding(
-            "spec.model.path",
-            model.path,
-            f"models of type {name} are not supported: {reason}",
-            f"use a supported family: {PAGE}",
-            "model-family",
-        )
+        message = f"models of type {name} are not supported: {reason}"
+        yield Finding("spec.model.path", model.path, message, f"use a supported family: {PAGE}", rule=RULE)
         return
     if model.use_remove_padding and (reason := family.get("packed")):
-        field = "spec.model.useRemovePadding"
-        yield Finding(
-            field,
-            "true",
-            f"sequences {of} are not packed: {reason}",
-            "use false",
-            "model-family",
-            edits=use(field, False),
-        )
+        message = f"sequences {of} are not packed: {reason}"
+        yield replaceable("spec.model.useRemovePadding", True, message, False, rule=RULE)
     layers = {"all-linear", *family["withoutAdapters"]} if "withoutAdapters" in family else set()
-    if model.lora and (found := [each for each in model.lora.target_modules if each.rpartition(".")[2] in layers]):
-        yield Finding(
-            "spec.model.lora.targetModules",
-            ", ".join(found),
-            f"contains experts or routers {of}, on which adapters are not supported",
-            "list other linear layers, such as q_proj and o_proj",
-            "model-family",
-        )
+    targets = model.lora.target_modules if model.lora else []
+    if found := [target for target in targets if target.rpartition(".")[2] in layers]:
+        field = "spec.model.lora.targetModules"
+        message = f"contains experts or routers {of}, on which adapters are not supported"
+        fix = "list other linear layers, such as q_proj and o_proj"
+        yield Finding(field, ", ".join(found), message, fix, rule=RULE)
     on_gpu = any(group.accelerator is not None for group in spec.cluster.workers)
-    if model.lora and model.lora.sync_adapters:
-        targets, field = model.lora.target_modules, "spec.model.lora.syncAdapters"
-        if reason := find_adapter_obstacle(name, targets, on_gpu=on_gpu):
-            message = f"does not work with models of type {name}: {reason}"
-            yield Finding(field, "true", message, "remove it", "model-family", edits=remove(field))
+    if model.lora and model.lora.sync_adapters and (reason := find_adapter_obstacle(name, targets, on_gpu=on_gpu)):
+        message = f"does not work with models of type {name}: {reason}"
+        yield superfluous("spec.model.lora.syncAdapters", True, message, rule=RULE)
     if model.use_liger and name not in LIGER_FAMILIES:
-        message, field = f"is not supported for models of type {name}", "spec.model.useLiger"
-        yield Finding(field, "true", message, "use false", "model-family", edits=use(field, False))
-    size, field = spec.training.expert_parallel_size, "spec.training.expertParallelSize"
+        message = f"is not supported for models of type {name}"
+        yield replaceable("spec.model.useLiger", True, message, False, rule=RULE)
+    size = spec.training.expert_parallel_size
     text: Mapping[str, Any] = config.get("text_config") or config
     decoder = str(text.get("model_type", name))
-    experts = int(next((text[each] for each in NUMBER_OF_EXPERTS if each in text), EXPERT_PARALLEL.get(decoder, 0)))
+    experts = int(next((text[key] for key in NUMBER_OF_EXPERTS if key in text), EXPERT_PARALLEL.get(decoder, 0)))
+    field = "spec.training.expertParallelSize"
     if size > 1 and decoder not in EXPERT_PARALLEL:
         message = f"the experts {of} are not split, only the experts of {', '.join(EXPERT_PARALLEL)}"
-        yield Finding(field, str(size), message, "remove it", "model-family", edits=remove(field))
+        yield superfluous(field, size, message, rule=RULE)
     elif experts % size:
-        message, common = f"does not divide the {experts} experts of a layer", gcd(experts, size)
-        yield Finding(field, str(size), message, f"use {common}", "model-family", edits=use(field, common))
-    rate, field = spec.algorithm.router_bias_update_rate, "spec.algorithm.routerBiasUpdateRate"
+        message = f"does not divide the {experts} experts of a layer"
+        yield replaceable(field, size, message, gcd(experts, size), rule=RULE)
+    rate = spec.algorithm.router_bias_update_rate
     if rate > 0 and decoder not in ROUTER_BIAS:
         message = f"the routers {of} have no correction bias, e_score_correction_bias"
-        yield Finding(field, str(rate), message, "remove it", "model-family", edits=remove(field))
+        yield superfluous("spec.algorithm.routerBiasUpdateRate", rate, message, rule=RULE)
     if has_engines(spec) and spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):
         message = f"does not work with models of type {name}: {reason}"
-        field = "spec.rollout.engine"
-        yield Finding(field, "vllm", message, "use transformers", "model-family", edits=use(field, "transformers"))
+        yield replaceable("spec.rollout.engine", "vllm", message, "transformers", rule=RULE)
 
 
 def find_vllm_obstacle(model_type: str, *, on_gpu: bool) -> str | None:

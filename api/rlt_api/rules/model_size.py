@@ -60,8 +60,10 @@ def parameters_in_name(path: str) -> float | None:
 
 def seeded_parameters(model: SeededModel) -> int:
     """Count the parameters of the seeded Qwen3: untied embeddings, norms of queries and keys, no biases."""
-    hidden, head = model.hidden_size, model.hidden_size // model.num_attention_heads
-    queries, keys = model.num_attention_heads * head, model.num_key_value_heads * head
+    hidden = model.hidden_size
+    head = model.hidden_size // model.num_attention_heads
+    queries = model.num_attention_heads * head
+    keys = model.num_key_value_heads * head
     attention = 2 * hidden * queries + 2 * hidden * keys + 2 * head
     layer = attention + 3 * hidden * model.intermediate_size + 2 * hidden
     return 2 * BYTE_TOKENS * hidden + model.num_hidden_layers * layer + hidden

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.findings.finding import Finding, remove
+from rlt_api.findings.finding import Finding
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 OPTIMIZER = "spec.training.optimizer"
@@ -12,7 +12,8 @@ OPTIMIZER = "spec.training.optimizer"
 
 def validate_8bit_moments(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """adamw_8bit cannot be combined with moments in CPU memory and with expert parallelism."""
-    training, critic = spec.training, spec.algorithm.critic
+    training = spec.training
+    critic = spec.algorithm.critic
     if training.optimizer != "adamw_8bit":
         return
     for field, is_set in {
@@ -22,9 +23,10 @@ def validate_8bit_moments(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     }.items():
         if is_set:
             message = f"cannot be combined with {field.removeprefix('spec.')}"
-            edits = (*remove(field), {OPTIMIZER: "adamw"})
             fix = f"use adamw, or remove {field.rpartition('.')[2]}"
-            yield Finding(OPTIMIZER, training.optimizer, message, fix, "8bit-moments", (field,), edits)
+            edits = ({field: None}, {OPTIMIZER: "adamw"})
+            value = training.optimizer
+            yield Finding(OPTIMIZER, value, message, fix, rule="8bit-moments", involved=(field,), edits=edits)
 
 
 RULES = (validate_8bit_moments,)

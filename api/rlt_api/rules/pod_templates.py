@@ -48,9 +48,9 @@ def validate_pod_templates(spec: Json, runtime: RLRuntimeSpec) -> Iterator[Findi
         if not template:
             continue
         if runtime.pod_template == "forbidden":
-            fix = "remove it and use the fields of spec.cluster, spec.storage and spec.scheduling"
             message = "is not allowed by the runtime (podTemplate: forbidden)"
-            yield Finding(path, _show(template), message, fix, "runtime-pod-template")
+            fix = "remove it and use the fields of spec.cluster, spec.storage and spec.scheduling"
+            yield Finding(path, _show(template), message, fix, rule="runtime-pod-template")
         else:
             yield from islice(_find_forbidden(template, _restricted(container), path), MAX_FINDINGS)
 
@@ -124,15 +124,15 @@ FIXES = {
 def _find_forbidden(value: Any, allowed: Allowed, path: str) -> Iterator[Finding]:
     """Yield a finding for each value that is not allowed. An unknown field, a null and another type are not."""
     if isinstance(allowed, dict) and isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _find_forbidden(each, allowed.get(key, _is_nothing), child_path(path, str(key)))
+        for key, child in value.items():
+            yield from _find_forbidden(child, allowed.get(key, _is_nothing), child_path(path, str(key)))
     elif isinstance(allowed, list) and isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _find_forbidden(each, allowed[0], child_path(path, index))
+        for index, item in enumerate(value):
+            yield from _find_forbidden(item, allowed[0], child_path(path, index))
     elif not callable(allowed) or not allowed(value):
-        fix = FIXES.get(path.rpartition(".")[2], "remove it, or ask the platform team to allow it in the RLRuntime")
         message = "is not allowed by the runtime (podTemplate: restricted)"
-        yield Finding(path, _show(value), message, fix, "runtime-pod-template")
+        fix = FIXES.get(path.rpartition(".")[2], "remove it, or ask the platform team to allow it in the RLRuntime")
+        yield Finding(path, _show(value), message, fix, rule="runtime-pod-template")
 
 
 def _is_nothing(value: Any) -> bool:

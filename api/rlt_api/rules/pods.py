@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rlt_api.blocks.resources import Resources, Toleration
-from rlt_api.findings.finding import Finding, child_path, remove, use
+from rlt_api.findings.finding import Finding, child_path, use
+from rlt_api.findings.kinds import below, replaceable, superfluous
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import OBJECT_STORE_SHARE, SHARED_MEMORY_SHARE, size_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -21,8 +22,9 @@ def validate_pod_resources(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Each worker group or its node pool must give resources: a pod without requests is evicted first."""
     for index, group in enumerate(spec.cluster.workers):
         if group.resources is None:
-            field, fix = f"spec.cluster.workers[{index}].resources", "add it, or a runtimeRef with node pools"
-            yield Finding(field, "none", "is required", fix, "resources")
+            field = f"spec.cluster.workers[{index}].resources"
+            fix = "add it, or a runtimeRef with node pools"
+            yield Finding(field, "none", "is required", fix, rule="resources")
     for field, resources in _resources(spec):
         yield from validate_resources(resources, field)
 
@@ -30,38 +32,36 @@ def validate_pod_resources(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_resources(resources: Resources, field: str) -> Iterator[Finding]:
     """Validate resources: cpu and memory above 0, /dev/shm less than memory and large enough for the object store."""
     for name in ("cpu", "memory"):
-        if quantity_value(getattr(resources, name)) == 0:
-            message, fix = "must be above 0", "use the amount that the pod needs"
-            yield Finding(f"{field}.{name}", getattr(resources, name), message, fix, "resources")
+        value = getattr(resources, name)
+        if quantity_value(value) == 0:
+            fix = "use the amount that the pod needs"
+            yield Finding(f"{field}.{name}", value, "must be above 0", fix, rule="resources")
+    given = resources.shared_memory
     memory = quantity_value(resources.memory)
     shared = size_shared_memory(resources).size
-    min_shared_memory = MIN_OBJECT_STORE / OBJECT_STORE_SHARE
-    if resources.shared_memory and shared >= memory:
-        yield Finding(
-            f"{field}.sharedMemory",
-            resources.shared_memory,
-            f"is part of memory {resources.memory} and must be less",
-            f"use {int(memory * SHARED_MEMORY_SHARE / 2**20)}Mi, a quarter, or increase memory",
-            "shared-memory",
-            (f"{field}.memory",),
-            use(f"{field}.sharedMemory", f"{int(memory * SHARED_MEMORY_SHARE / 2**20)}Mi"),
+    minimum = MIN_OBJECT_STORE / OBJECT_STORE_SHARE
+    if given and shared >= memory:
+        path = f"{field}.sharedMemory"
+        message = f"is part of memory {resources.memory} and must be less"
+        quarter = f"{int(memory * SHARED_MEMORY_SHARE / 2**20)}Mi"
+        fix = f"use {quarter}, a quarter, or increase memory"
+        involved = (f"{field}.memory",)
+        edits = use(path, quarter)
+        yield Finding(path, given, message, fix, rule="shared-memory", involved=involved, edits=edits)
+    elif memory and shared < minimum:
+        object_store = (
+            f"for Ray's object store, which gets {OBJECT_STORE_SHARE:.0%} of /dev/shm and needs "
+            f"{MIN_OBJECT_STORE / 2**20:.0f} MiB"
         )
-    elif memory and shared < min_shared_memory:
-        name, value = (
-            ("sharedMemory", resources.shared_memory) if resources.shared_memory else ("memory", resources.memory)
-        )
-        share = "" if resources.shared_memory else f" (/dev/shm is a quarter, {shared / 2**20:.4g} MiB)"
-        minimum = min_shared_memory if resources.shared_memory else min_shared_memory / SHARED_MEMORY_SHARE
-        yield Finding(
-            f"{field}.{name}",
-            value or "none",
-            f"is too small{share} for Ray's object store, which gets {OBJECT_STORE_SHARE:.0%} of /dev/shm and needs "
-            f"{MIN_OBJECT_STORE / 2**20:.0f} MiB",
-            f"use {int(minimum / 2**20)}Mi or more",
-            "object-store",
-            (f"{field}.sharedMemory",) if not resources.shared_memory else (),
-            use(f"{field}.{name}", f"{int(minimum / 2**20)}Mi"),
-        )
+        path = f"{field}.sharedMemory"
+        if given:
+            message = f"is too small {object_store}"
+            yield below(path, given, f"{int(minimum / 2**20)}Mi", message, rule="object-store")
+        else:
+            message = f"is too small (/dev/shm is a quarter, {shared / 2**20:.4g} MiB) {object_store}"
+            needed = f"{int(minimum / SHARED_MEMORY_SHARE / 2**20)}Mi"
+            value = resources.memory
+            yield below(f"{field}.memory", value, needed, message, rule="object-store", involved=(path,))
 
 
 def validate_scheduling_labels(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -80,38 +80,40 @@ def validate_scheduling_labels(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_node_selector(selector: Mapping[str, str], field: str) -> Iterator[Finding]:
     """Validate keys and values of a node selector."""
     for key, value in selector.items():
+        path = child_path(field, key)
         if not is_label_key(key):
             fix = "use a key that kubectl get nodes --show-labels prints"
-            yield Finding(child_path(field, key), key, "is not a valid label key", fix, "label")
+            yield Finding(path, key, "is not a valid label key", fix, rule="label")
         elif not is_label_value(value):
             message = "is not a valid label value: letters, digits, - _ and . between letters or digits"
             fix = "use a value that kubectl get nodes --show-labels prints"
-            yield Finding(child_path(field, key), value, message, fix, "label")
+            yield Finding(path, value, message, fix, rule="label")
 
 
 def validate_tolerations(tolerations: Sequence[Toleration], field: str) -> Iterator[Finding]:
     """Validate tolerations: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/"""
+    fix = "use a taint that kubectl describe node prints"
     for index, toleration in enumerate(tolerations):
-        path = f"{field}[{index}]"
-        if toleration.key and not is_label_key(toleration.key):
-            fix = "use a taint that kubectl describe node prints"
-            yield Finding(f"{path}.key", toleration.key, "is not a valid taint key", fix, "label")
-        if toleration.value and not is_label_value(toleration.value):
-            fix = "use a taint that kubectl describe node prints"
-            yield Finding(f"{path}.value", toleration.value, "is not a valid taint value", fix, "label")
-        if toleration.value and (toleration.operator == "Exists" or not toleration.key):
-            message = "is not used with operator Exists" if toleration.key else "is not used without a key"
-            fix, involved = "remove it, or add key and operator: Equal", (f"{path}.operator", f"{path}.key")
-            edits = remove(f"{path}.value")
-            yield Finding(f"{path}.value", toleration.value, message, fix, "toleration", involved, edits)
+        key = toleration.key
+        value = toleration.value
+        key_field = f"{field}[{index}].key"
+        value_field = f"{field}[{index}].value"
+        if key and not is_label_key(key):
+            yield Finding(key_field, key, "is not a valid taint key", fix, rule="label")
+        if value and not is_label_value(value):
+            yield Finding(value_field, value, "is not a valid taint value", fix, rule="label")
+        if value and (toleration.operator == "Exists" or not key):
+            message = "is not used with operator Exists" if key else "is not used without a key"
+            instead = "add key and operator: Equal"
+            involved = (f"{field}[{index}].operator", key_field)
+            yield superfluous(value_field, value, message, instead=instead, rule="toleration", involved=involved)
 
 
 def is_label_key(text: str) -> bool:
     """Return whether the text is a qualified name: an optional DNS prefix and a slash, then up to 63 characters."""
     prefix, slash, name = text.rpartition("/")
-    return bool(re.fullmatch(LABEL, name)) and (
-        not slash or (len(prefix) <= 253 and bool(re.fullmatch(PREFIX, prefix)))
-    )
+    has_valid_prefix = len(prefix) <= 253 and bool(re.fullmatch(PREFIX, prefix))
+    return bool(re.fullmatch(LABEL, name)) and (not slash or has_valid_prefix)
 
 
 def is_label_value(text: str) -> bool:
@@ -122,25 +124,24 @@ def is_label_value(text: str) -> bool:
 def validate_worker_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Worker groups must have unique names (KubeRay); builtin and verl have one group, or two in rollout.mode
     separate."""
-    groups, taken = spec.cluster.workers, list[str]()
+    groups = spec.cluster.workers
+    taken: list[str] = []
+    rule = "worker-groups"
     for index, group in enumerate(groups):
         if group.name in taken:
-            path, other = f"spec.cluster.workers[{index}]", f"{group.name}-{index + 1}"
+            path = f"spec.cluster.workers[{index}]"
             field = f"{path}.name" if "name" in group.model_fields_set else path
-            message, edits = "is the name of another worker group", use(f"{path}.name", other)
-            yield Finding(field, group.name, message, f"use {other}", "worker-groups", edits=edits)
+            message = "is the name of another worker group"
+            other = f"{group.name}-{index + 1}"
+            yield Finding(field, group.name, message, f"use {other}", rule=rule, edits=use(f"{path}.name", other))
         taken.append(group.name)
-    max_groups = 2 if spec.rollout.mode == "separate" else 1
-    if spec.framework.type != "command" and len(groups) > max_groups:
-        mode = f" in rollout.mode {spec.rollout.mode}"
-        yield Finding(
-            "spec.cluster.workers",
-            f"{len(groups)} groups",
-            f"is more than the {max_groups} of framework {spec.framework.type}{mode}",
-            f"keep {max_groups}, or use framework.type: command",
-            "worker-groups",
-            ("spec.framework.type",),
-        )
+    maximum = 2 if spec.rollout.mode == "separate" else 1
+    framework = spec.framework.type
+    if framework != "command" and len(groups) > maximum:
+        value = f"{len(groups)} groups"
+        message = f"is more than the {maximum} of framework {framework} in rollout.mode {spec.rollout.mode}"
+        fix = f"keep {maximum}, or use framework.type: command"
+        yield Finding("spec.cluster.workers", value, message, fix, rule=rule, involved=("spec.framework.type",))
 
 
 def validate_ray_cpus(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -151,15 +152,10 @@ def validate_ray_cpus(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             continue
         cpus = quantity_value(group.resources.cpu)
         if group.num_cpus > max(1.0, cpus):
-            yield Finding(
-                f"spec.cluster.workers[{index}].numCpus",
-                str(group.num_cpus),
-                f"is more than resources.cpu {group.resources.cpu}: some processes of Ray would fail to register",
-                f"use {max(1, int(cpus))}",
-                "ray-cpus",
-                (f"spec.cluster.workers[{index}].resources.cpu",),
-                use(f"spec.cluster.workers[{index}].numCpus", max(1, int(cpus))),
-            )
+            field = f"spec.cluster.workers[{index}].numCpus"
+            message = f"is more than resources.cpu {group.resources.cpu}: some processes of Ray would fail to register"
+            involved = (f"spec.cluster.workers[{index}].resources.cpu",)
+            yield replaceable(field, group.num_cpus, message, max(1, int(cpus)), rule="ray-cpus", involved=involved)
 
 
 def _resources(spec: RLTrainingJobSpec) -> Iterator[tuple[str, Resources]]:

@@ -14,6 +14,7 @@ def validate_pools(spec: RLTrainingJobSpec, runtime: RLRuntimeSpec) -> Iterator[
     pools = [pool.name for pool in runtime.node_pools]
     for index, group in enumerate(spec.cluster.workers):
         if group.pool is not None and group.pool not in pools:
-            field, message = f"spec.cluster.workers[{index}].pool", "is not a node pool of the runtime"
+            field = f"spec.cluster.workers[{index}].pool"
+            message = "is not a node pool of the runtime"
             fix = f"use one of {', '.join(pools)}" if pools else "remove it: the runtime has no node pools"
-            yield Finding(field, group.pool, message, fix, "pool", edits=use(field, *pools))
+            yield Finding(field, group.pool, message, fix, rule="pool", edits=use(field, *pools))

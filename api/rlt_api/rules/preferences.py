@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.findings.factors import join_or
-from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.findings.finding import Finding
+from rlt_api.findings.kinds import replaceable, superfluous
 from rlt_api.model import ApiModel
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 DPO = "spec.algorithm.dpo"
-RULE, MESSAGE = "dpo", "has no meaning with algorithm.dpo, which trains on pairs of the data"
+RULE = "dpo"
+MESSAGE = "has no meaning with algorithm.dpo, which trains on pairs of the data"
 WHOLE = ("filter", "error")
 """The values of overlongPrompts that do not truncate."""
 
@@ -20,14 +21,15 @@ def validate_pairs(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     data = spec.data
     if spec.framework.type != "builtin" or spec.algorithm.dpo is None or data is None:
         return
-    for name, is_given in (("preset", data.preset is not None), ("inline", data.inline is not None)):
+    for name, is_given in {"preset": data.preset is not None, "inline": data.inline is not None}.items():
         if is_given:
-            field, fix = f"spec.data.{name}", "use files or hub with the columns prompt, chosen and rejected"
-            yield Finding(field, "given", "has no pairs, which algorithm.dpo needs", fix, RULE, (DPO,))
+            message = "has no pairs, which algorithm.dpo needs"
+            fix = "use files or hub with the columns prompt, chosen and rejected"
+            yield Finding(f"spec.data.{name}", "given", message, fix, rule=RULE, involved=(DPO,))
     value = data.overlong_prompts
     if value not in WHOLE:
-        field, message = "spec.data.overlongPrompts", "cannot be combined with algorithm.dpo: pairs are not truncated"
-        yield Finding(field, value, message, f"use {join_or(WHOLE)}", RULE, (DPO,), use(field, *WHOLE))
+        message = "cannot be combined with algorithm.dpo: pairs are not truncated"
+        yield replaceable("spec.data.overlongPrompts", value, message, *WHOLE, rule=RULE, involved=(DPO,))
 
 
 def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -35,7 +37,9 @@ def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding
     them must not be given."""
     if spec.framework.type != "builtin" or spec.algorithm.dpo is None:
         return
-    data, training, validation = spec.data, spec.training, spec.training.validation
+    data = spec.data
+    training = spec.training
+    validation = training.validation
     given = {
         "spec.model.lora.syncAdapters": bool(spec.model and spec.model.lora and spec.model.lora.sync_adapters),
         "spec.rewards": bool(spec.rewards),
@@ -52,7 +56,7 @@ def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding
     }
     for field, is_given in given.items():
         if is_given and field != DPO:
-            yield Finding(field, "given", MESSAGE, "remove it", RULE, (DPO,), remove(field))
+            yield superfluous(field, "given", MESSAGE, rule=RULE, involved=(DPO,))
 
 
 def _list_given(block: ApiModel, path: str) -> dict[str, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, use
+from rlt_api.findings.kinds import required
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -25,6 +26,8 @@ name it, because few clusters enable the feature."""
 GANG_SCHEDULERS = ALWAYS_GANGS | GANG_LABEL_SCHEDULERS | {KUBERNETES_SCHEDULER}
 
 MAX_KUEUE_GROUPS = 7
+SCHEDULER = "spec.scheduling.schedulerName"
+QUEUE = "spec.scheduling.queueName"
 
 
 def validate_gang(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -34,47 +37,41 @@ def validate_gang(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     if scheduling.scheduler_name is None and scheduling.queue_name:
         return  # Kueue admits all pods of a job or none
+    message = f"is not supported by scheduler {scheduling.scheduler_name or 'default'}"
     alpha = f"{KUBERNETES_SCHEDULER} (alpha in Kubernetes 1.35)"
     known = ", ".join([*sorted(GANG_SCHEDULERS - {KUBERNETES_SCHEDULER}), alpha])
-    yield Finding(
-        "spec.scheduling.gang",
-        "true",
-        f"is not supported by scheduler {scheduling.scheduler_name or 'default'}",
-        f"set schedulerName to one of {known}, or use Kueue's queueName",
-        "gang",
-        ("spec.scheduling.schedulerName", "spec.scheduling.queueName"),
-        use("spec.scheduling.schedulerName", *sorted(GANG_SCHEDULERS)),
-    )
+    fix = f"set schedulerName to one of {known}, or use Kueue's queueName"
+    edits = use(SCHEDULER, *sorted(GANG_SCHEDULERS))
+    involved = (SCHEDULER, QUEUE)
+    yield Finding("spec.scheduling.gang", "true", message, fix, rule="gang", involved=involved, edits=edits)
 
 
 def validate_kai_queue(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """kai-scheduler needs queueName: it leaves pods without a queue pending (kai_scheduler.go)."""
     if spec.scheduling.scheduler_name == "kai-scheduler" and spec.scheduling.queue_name is None:
-        yield Finding(
-            "spec.scheduling.queueName",
-            "none",
-            "is required by kai-scheduler",
-            "add the name of a Queue",
-            "queue",
-            ("spec.scheduling.schedulerName",),
-        )
+        yield required(QUEUE, "kai-scheduler", "add the name of a Queue", rule="queue", involved=(SCHEDULER,))
 
 
 def validate_kueue_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Kueue supports up to 7 worker groups, and none with the name head: a Workload has up to 8 sets of pods, one for
     Ray's head (raycluster_webhook.go, Kueue 0.15)."""
-    scheduling, groups = spec.scheduling, spec.cluster.workers
+    scheduling = spec.scheduling
+    groups = spec.cluster.workers
     if scheduling.queue_name is None or scheduling.scheduler_name in QUEUE_LABELS:
         return
-    queue = ("spec.scheduling.queueName", "spec.scheduling.schedulerName")
+    involved = (QUEUE, SCHEDULER)
     if len(groups) > MAX_KUEUE_GROUPS:
-        message, fix = f"is more than the {MAX_KUEUE_GROUPS} of Kueue", "merge some of them, or remove queueName"
-        yield Finding("spec.cluster.workers", f"{len(groups)} groups", message, fix, "queue", queue)
+        value = f"{len(groups)} groups"
+        message = f"is more than the {MAX_KUEUE_GROUPS} of Kueue"
+        fix = "merge some of them, or remove queueName"
+        yield Finding("spec.cluster.workers", value, message, fix, rule="queue", involved=involved)
     for index, group in enumerate(groups):
         if group.name == "head":
-            message, fix = "is reserved by Kueue for Ray's head", "use another name, such as workers"
             field = f"spec.cluster.workers[{index}].name"
-            yield Finding(field, "head", message, fix, "queue", queue, use(field, "workers"))
+            message = "is reserved by Kueue for Ray's head"
+            fix = "use another name, such as workers"
+            edits = use(field, "workers")
+            yield Finding(field, "head", message, fix, rule="queue", involved=involved, edits=edits)
 
 
 RULES = (validate_gang, validate_kai_queue, validate_kueue_groups)

@@ -9,7 +9,8 @@ from functools import reduce
 from pydantic import JsonValue, ValidationError
 
 from rlt_api.blocks.rewards import Judge
-from rlt_api.findings.finding import Finding, child_path, keep_one, printable, remove, use
+from rlt_api.findings.finding import Edit, Finding, child_path, printable, remove, use
+from rlt_api.findings.kinds import effect_only_with, exactly_one, misspelled, superfluous
 from rlt_api.findings.spelling import find_nearest_word
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.reward_rules import RULE_OPTIONS
@@ -19,6 +20,7 @@ REWARD_RULES = tuple(RULE_OPTIONS)
 SOURCES = ("name", "function", "model", "judge")
 REQUEST_FIELDS = ("model", "messages", "stream", "n")
 """Fields of a judge's request that the trainer sets or relies on."""
+CONVERSATION = "conversation"
 MULTI_TURN = "spec.rollout.multiTurn"
 ENVIRONMENTS = ("calculator",)
 """The built-in environments (rlt_trainer/environments/environment.py)."""
@@ -31,18 +33,13 @@ def validate_rewards(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         field = f"spec.rewards[{index}]"
         given = [name for name in SOURCES if getattr(reward, name) is not None]
         if len(given) != 1:
-            value = " and ".join(given) or "none"
-            message = "must have exactly one of name, function, model and judge"
-            edits = keep_one(*(f"{field}.{each}" for each in given))
-            yield Finding(
-                field, value, message, f"{'keep' if given else 'add'} one of them", "reward-choice", (), edits
-            )
+            yield exactly_one(field, given, of="name, function, model and judge", rule="reward-choice")
         if reward.name is not None and reward.name not in REWARD_RULES:
             meant = find_nearest_word(reward.name.lower(), REWARD_RULES, max_distance=3)
             fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(REWARD_RULES)}"
             path = f"{field}.name"
             edits = use(path, *([meant] if meant else REWARD_RULES))
-            yield Finding(path, reward.name, "is not a reward rule", fix, "reward-name", edits=edits)
+            yield Finding(path, reward.name, "is not a reward rule", fix, rule="reward-name", edits=edits)
         elif reward.name is not None:
             yield from validate_reward_options(reward.name, reward.options, f"{field}.options")
         for name, has_effect, sources in (
@@ -51,9 +48,7 @@ def validate_rewards(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             ("concurrency", reward.model is None, "name, function and judge"),
         ):
             if getattr(reward, name) and not has_effect:
-                message = f"has an effect only with {sources}"
-                path = f"{field}.{name}"
-                yield Finding(path, "given", message, "remove it", "reward-choice", (field,), remove(path))
+                yield effect_only_with(f"{field}.{name}", sources, rule="reward-choice", involved=(field,))
 
 
 def validate_reward_options(rule: str, options: Mapping[str, JsonValue], field: str) -> Iterator[Finding]:
@@ -61,14 +56,18 @@ def validate_reward_options(rule: str, options: Mapping[str, JsonValue], field: 
     try:
         RULE_OPTIONS[rule].model_validate(options)
     except ValidationError as error:
+        known = ", ".join(RULE_OPTIONS[rule].model_json_schema(by_alias=True).get("properties", {})) or "none"
         for problem in error.errors():
-            known = ", ".join(RULE_OPTIONS[rule].model_json_schema(by_alias=True).get("properties", {})) or "none"
+            path = reduce(child_path, problem["loc"], field)
             value = "none" if problem["type"] == "missing" else printable(str(problem["input"]))
-            path, fix = reduce(child_path, problem["loc"], field), f"the options of {rule} are: {known}"
-            message, edits = problem["msg"], remove(path) if problem["type"] == "extra_forbidden" else ()
-            if edits:
-                message, fix = "is not an option", f"remove it; {fix}"
-            yield Finding(path, value, message, fix, "reward-options", (field,), edits)
+            message = problem["msg"]
+            fix = f"the options of {rule} are: {known}"
+            edits: tuple[Edit, ...] = ()
+            if problem["type"] == "extra_forbidden":
+                message = "is not an option"
+                fix = f"remove it; {fix}"
+                edits = remove(path)
+            yield Finding(path, value, message, fix, rule="reward-options", involved=(field,), edits=edits)
 
 
 def validate_judges(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -79,29 +78,34 @@ def validate_judges(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield from _validate_judge(reward.judge, f"spec.rewards[{index}].judge")
             for name in REQUEST_FIELDS:
                 if name in reward.options:
-                    field, message = f"spec.rewards[{index}].options.{name}", "is set by the trainer"
+                    field = f"spec.rewards[{index}].options.{name}"
                     value = printable(str(reward.options[name]))
-                    yield Finding(field, value, message, "remove it", "judge", edits=remove(field))
+                    yield superfluous(field, value, "is set by the trainer", rule="judge")
 
 
 def _validate_judge(judge: Judge, field: str) -> Iterator[Finding]:
     if "{response}" not in judge.prompt:
-        edits = use(f"{field}.prompt", f"{judge.prompt} {{response}}")
-        value, message = printable(judge.prompt[:60]), "does not contain {response}, which is replaced by the response"
-        yield Finding(f"{field}.prompt", value, message, "add {response}", "judge", edits=edits)
+        path = f"{field}.prompt"
+        message = "does not contain {response}, which is replaced by the response"
+        edits = use(path, f"{judge.prompt} {{response}}")
+        yield Finding(path, printable(judge.prompt[:60]), message, "add {response}", rule="judge", edits=edits)
     if judge.min_score >= judge.max_score:
+        path = f"{field}.minScore"
         lower = judge.max_score - 1
-        message, fix = f"is not less than maxScore {judge.max_score:g}", f"use a lower value, such as {lower:g}"
-        path, involved = f"{field}.minScore", (f"{field}.maxScore",)
-        yield Finding(path, f"{judge.min_score:g}", message, fix, "judge", involved, use(path, lower))
+        message = f"is not less than maxScore {judge.max_score:g}"
+        fix = f"use a lower value, such as {lower:g}"
+        involved = (f"{field}.maxScore",)
+        edits = use(path, lower)
+        yield Finding(path, f"{judge.min_score:g}", message, fix, rule="judge", involved=involved, edits=edits)
     try:
         problem = "" if re.compile(judge.score_pattern).groups == 1 else "must have exactly one group"
     except (re.error, OverflowError, RecursionError) as error:
         problem = f"is not a regular expression: {error}"
     if problem:
-        path, example = f"{field}.scorePattern", "(?i)score: ([0-9.]+)"
-        fix, edits = f"use one such as {example}", use(path, example)
-        yield Finding(path, printable(judge.score_pattern), problem, fix, "judge", edits=edits)
+        path = f"{field}.scorePattern"
+        example = "(?i)score: ([0-9.]+)"
+        fix = f"use one such as {example}"
+        yield Finding(path, printable(judge.score_pattern), problem, fix, rule="judge", edits=use(path, example))
 
 
 def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -111,42 +115,36 @@ def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if multi_turn is None:
         return
     environment = multi_turn.environment
+    field = f"{MULTI_TURN}.environment"
     if environment is not None and environment not in ENVIRONMENTS and environment.count(":") != 1:
         meant = find_nearest_word(environment.lower(), ENVIRONMENTS, max_distance=3)
-        fix = f"did you mean {meant}?" if meant else "use calculator, or your own module:Class"
         message = "is neither a built-in environment nor module:Class"
-        field = f"{MULTI_TURN}.environment"
-        yield Finding(field, environment, message, fix, "conversation", edits=use(field, meant) if meant else ())
+        other = "use calculator, or your own module:Class"
+        yield misspelled(field, environment, message, meant, otherwise=other, rule=CONVERSATION)
     sides = [name for name in ("environment", "tools", "agent") if getattr(multi_turn, name)]
-    if len(sides) != 1:
-        message, value = "must have exactly one of environment, tools and agent", " and ".join(sides) or "none"
-        fix = "keep one of them" if sides else "add one of them, such as environment: calculator"
-        fields = [f"{MULTI_TURN}.{side}" for side in sides]
-        edits = keep_one(*fields) if sides else use(f"{MULTI_TURN}.environment", "calculator")
-        yield Finding(MULTI_TURN, value, message, fix, "conversation", edits=edits)
+    if not sides:
+        message = "must have exactly one of environment, tools and agent"
+        fix = "add one of them, such as environment: calculator"
+        yield Finding(MULTI_TURN, "none", message, fix, rule=CONVERSATION, edits=use(field, "calculator"))
+    elif len(sides) > 1:
+        yield exactly_one(MULTI_TURN, sides, of="environment, tools and agent", rule=CONVERSATION)
     for index, tool in enumerate(multi_turn.tools):
         field = f"{MULTI_TURN}.tools[{index}]"
         given = [name for name in ("name", "function", "mcp") if getattr(tool, name) is not None]
         if len(given) != 1:
-            message, fix = (
-                "must have exactly one of name, function and mcp",
-                f"{'keep' if given else 'add'} one of them",
-            )
-            edits = keep_one(*(f"{field}.{each}" for each in given))
-            yield Finding(field, " and ".join(given) or "none", message, fix, "conversation", edits=edits)
+            yield exactly_one(field, given, of="name, function and mcp", rule=CONVERSATION)
         server = tool.mcp
         if server is None:
             continue
+        field = f"{field}.mcp"
         if (server.url is None) == (server.command is None):
-            message, value = "must have exactly one of url and command", "both" if server.url else "none"
-            fix = f"{'keep' if server.url else 'add'} one of them"
-            edits = remove(f"{field}.mcp.command", f"{field}.mcp.url") if server.url else ()
-            yield Finding(f"{field}.mcp", value, message, fix, "conversation", edits=edits)
-        for name, given_to, present in (("apiKey", "url", server.api_key), ("env", "command", server.env)):
-            if present and getattr(server, given_to) is None:
-                message = f"has an effect only with {given_to}"
-                path, involved = f"{field}.mcp.{name}", (f"{field}.mcp",)
-                yield Finding(path, "given", message, "remove it", "conversation", involved, remove(path))
+            given = ["url", "command"] if server.url else []
+            value = "both" if server.url else "none"
+            yield exactly_one(field, given, of="url and command", value=value, rule=CONVERSATION)
+        if server.api_key and server.url is None:
+            yield effect_only_with(f"{field}.apiKey", "url", rule=CONVERSATION, involved=(field,))
+        if server.env and server.command is None:
+            yield effect_only_with(f"{field}.env", "command", rule=CONVERSATION, involved=(field,))
 
 
 RULES = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.findings.finding import Finding, remove
+from rlt_api.findings.finding import Finding
+from rlt_api.findings.kinds import superfluous
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 MIN_RAY_WITH_TOKEN = (2, 52, 0)
@@ -14,16 +15,12 @@ MIN_RAY_WITH_TOKEN = (2, 52, 0)
 def validate_ray_token(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Only Ray 2.52 or later has token authentication. An older Ray would ignore the token."""
     if spec.security.ray_token and not supports_ray_token(spec):
-        version, minimum = spec.cluster.ray_version, ".".join(map(str, MIN_RAY_WITH_TOKEN))
-        yield Finding(
-            "spec.security.rayToken",
-            "true",
-            f"needs Ray {minimum} or later, and spec.cluster.rayVersion is {version}",
-            "remove it, or use an image with a later Ray",
-            "ray-token",
-            ("spec.cluster.rayVersion",),
-            remove("spec.security.rayToken"),
-        )
+        minimum = ".".join(map(str, MIN_RAY_WITH_TOKEN))
+        message = f"needs Ray {minimum} or later, and spec.cluster.rayVersion is {spec.cluster.ray_version}"
+        instead = "use an image with a later Ray"
+        involved = ("spec.cluster.rayVersion",)
+        field = "spec.security.rayToken"
+        yield superfluous(field, True, message, instead=instead, rule="ray-token", involved=involved)
 
 
 def supports_ray_token(spec: RLTrainingJobSpec) -> bool:

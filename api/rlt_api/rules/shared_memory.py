@@ -80,20 +80,18 @@ def validate_shared_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for index, group in enumerate(spec.cluster.workers):
         if group.resources is None:
             continue
+        memory = group.resources.memory
         shared = size_worker_shared_memory(spec, group)
-        if shared.given or shared.size <= MAX_SHARED_MEMORY_SHARE * quantity_value(group.resources.memory):
+        if shared.given or shared.size <= MAX_SHARED_MEMORY_SHARE * quantity_value(memory):
             continue
-        min_memory = (shared.nccl + shared.model) / (MAX_SHARED_MEMORY_SHARE - SHARED_MEMORY_SHARE * OBJECT_STORE_SHARE)
-        field = f"spec.cluster.workers[{index}]"
-        yield Finding(
-            f"{field}.resources.memory",
-            group.resources.memory,
-            f"is less than twice the size of /dev/shm, which is part of it: {shared}",
-            f"use {int(min_memory / GiB) + 1}Gi or more, or set resources.sharedMemory",
-            "shared-memory",
-            (f"{field}.accelerator.count", "spec.model"),
-            use(f"{field}.resources.memory", f"{int(min_memory / GiB) + 1}Gi"),
-        )
+        field = f"spec.cluster.workers[{index}].resources.memory"
+        message = f"is less than twice the size of /dev/shm, which is part of it: {shared}"
+        share_of_rest = MAX_SHARED_MEMORY_SHARE - SHARED_MEMORY_SHARE * OBJECT_STORE_SHARE
+        minimum = f"{int((shared.nccl + shared.model) / share_of_rest / GiB) + 1}Gi"
+        fix = f"use {minimum} or more, or set resources.sharedMemory"
+        involved = (f"spec.cluster.workers[{index}].accelerator.count", "spec.model")
+        edits = use(field, minimum)
+        yield Finding(field, memory, message, fix, rule="shared-memory", involved=involved, edits=edits)
 
 
 RULES = (validate_shared_memory,)

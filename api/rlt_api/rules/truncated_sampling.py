@@ -14,7 +14,9 @@ from rlt_api.blocks.algorithm import Rejection
 from rlt_api.findings.finding import Edit, Finding
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
-TOP_P, TOP_K, CORRECTION = "spec.rollout.topP", "spec.rollout.topK", "spec.algorithm.rolloutCorrection"
+TOP_P = "spec.rollout.topP"
+TOP_K = "spec.rollout.topK"
+CORRECTION = "spec.algorithm.rolloutCorrection"
 ALL = {TOP_P: 1, TOP_K: -1}
 """The values that keep all tokens."""
 CLIP = tuple(f"spec.algorithm.{name}" for name in ("policyLoss", "clipRatio", "clipRatioLow"))
@@ -29,22 +31,21 @@ def validate_truncated_sampling(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     given = _list_truncations(spec)
     if not given:
         return
-    (field, value), *others = given.items()
-    for reason, remedy, edit, involved in _list_conflicts(spec):
-        yield Finding(
-            field,
-            f"{value:g}",
-            f"makes the engine report the probabilities among the kept tokens alone, so that {reason}",
-            f"use {_name_all(given)}, or {remedy}",
-            "truncated-sampling",
-            (*(path for path, _ in others), *involved),
-            ({path: ALL[path] for path in given}, edit),
-        )
+    field, *others = given
+    value = f"{given[field]:g}"
+    keep_all: Edit = {path: ALL[path] for path in given}
+    for reason, remedy, edit, fields in _list_conflicts(spec):
+        message = f"makes the engine report the probabilities among the kept tokens alone, so that {reason}"
+        fix = f"use {_name_all(given)}, or {remedy}"
+        involved = (*others, *fields)
+        edits = (keep_all, edit)
+        yield Finding(field, value, message, fix, rule="truncated-sampling", involved=involved, edits=edits)
 
 
 def warn_truncated_sampling(spec: RLTrainingJobSpec) -> Iterator[str]:
     """The rollout correction has ratios that contain the kept mass, and are not wrong enough for an error."""
-    given, correction = _list_truncations(spec), spec.algorithm.rollout_correction
+    given = _list_truncations(spec)
+    correction = spec.algorithm.rollout_correction
     if not given or correction is None or next(_list_conflicts(spec), None):
         return
     if not correction.bypass_mode and correction.level == "none" and correction.rejection is None:

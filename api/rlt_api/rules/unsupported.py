@@ -17,13 +17,12 @@ Unsupported = tuple[str, bool, str, str]
 def build_findings(spec: RLTrainingJobSpec, entries: Iterable[Unsupported]) -> Iterator[Finding]:
     """Build a finding for each field that the spec gives."""
     framework = spec.framework.type
+    rule = f"framework-{framework}"
     for field, is_given, reason, fix in entries:
         if is_given:
-            message, edits = (
-                f"is not supported by framework {framework}: {reason}",
-                remove(field) if fix == REMOVE else (),
-            )
-            yield Finding(field, "given", message, fix, f"framework-{framework}", (TYPE,), edits)
+            message = f"is not supported by framework {framework}: {reason}"
+            edits = remove(field) if fix == REMOVE else ()
+            yield Finding(field, "given", message, fix, rule=rule, involved=(TYPE,), edits=edits)
 
 
 def list_model(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
@@ -32,10 +31,12 @@ def list_model(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     if not model:
         return
     yield "spec.model.fromSeed", model.from_seed is not None, "it loads existing weights", "use model.path"
-    reason, fix = "it loads the newest revision", "copy the revision to a volume, and use its path"
+    reason = "it loads the newest revision"
+    fix = "copy the revision to a volume, and use its path"
     yield "spec.model.revision", model.revision is not None, reason, fix
     yield "spec.model.castLmHeadToFp32", model.cast_lm_head_to_fp32, "it has no option for it", REMOVE
-    lora, reason = model.lora, "its adapters are plain LoRA"
+    lora = model.lora
+    reason = "its adapters are plain LoRA"
     yield "spec.model.lora.useRslora", bool(lora and lora.use_rslora), reason, REMOVE
     yield "spec.model.lora.useDora", bool(lora and lora.use_dora), reason, REMOVE
     reason = "it chooses what a weight sync sends"

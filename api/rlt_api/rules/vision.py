@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.findings.factors import join_or
-from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.findings.finding import Finding
+from rlt_api.findings.kinds import conflict, effect_only_with, replaceable
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 IMAGE_KEY = "spec.data.imageKey"
-RULE, MESSAGE = "prompt-images", "cannot be combined with data.imageKey"
+RULE = "prompt-images"
 WHOLE = ("filter", "error")
 """The values of overlongPrompts that do not truncate."""
 
@@ -18,34 +18,36 @@ def validate_prompt_images(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """The builtin trainer takes imageKey with a model in a folder or on the hub, and with whole prompts. It does not
     take it with context parallelism, adapters, compiled layers, a critic, a teacher, conversations and recorded
     steps."""
-    data, model, training, algorithm = spec.data, spec.model, spec.training, spec.algorithm
+    data = spec.data
+    model = spec.model
     if spec.framework.type != "builtin" or data is None or data.image_key is None or model is None:
         return
-    field, value = "spec.data.overlongPrompts", data.overlong_prompts
+    value = data.overlong_prompts
     if value not in WHOLE:
-        edits = (*use(field, *WHOLE), *remove(IMAGE_KEY))
-        yield Finding(field, value, MESSAGE, f"use {join_or(WHOLE)}, or remove imageKey", RULE, (IMAGE_KEY,), edits)
-    for field, is_set in {
+        message = "cannot be combined with data.imageKey"
+        field = "spec.data.overlongPrompts"
+        yield replaceable(field, value, message, *WHOLE, or_set={IMAGE_KEY: None}, rule=RULE)
+    for field, is_given in {
         "spec.model.fromSeed": model.from_seed is not None,
         "spec.model.lora": model.lora is not None,
-        "spec.training.contextParallelSize": training.context_parallel_size > 1,
-        "spec.training.useTorchCompile": training.use_torch_compile,
-        "spec.algorithm.critic": algorithm.critic is not None,
-        "spec.algorithm.distillation": algorithm.distillation is not None,
+        "spec.training.contextParallelSize": spec.training.context_parallel_size > 1,
+        "spec.training.useTorchCompile": spec.training.use_torch_compile,
+        "spec.algorithm.critic": spec.algorithm.critic is not None,
+        "spec.algorithm.distillation": spec.algorithm.distillation is not None,
         "spec.rollout.multiTurn": spec.rollout.multi_turn is not None,
         "spec.observability.recordSteps": bool(spec.observability.record_steps),
     }.items():
-        if is_set:
-            edits = remove(field, IMAGE_KEY)
-            yield Finding(field, "given", MESSAGE, "remove one of them", RULE, (IMAGE_KEY,), edits)
+        if is_given:
+            yield conflict(field, "given", IMAGE_KEY, rule=RULE)
 
 
 def validate_frozen_vision_tower(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """freezeVisionTower is only for prompts with images."""
-    field, data, model = "spec.model.freezeVisionTower", spec.data, spec.model
-    if model and model.freeze_vision_tower and data and data.image_key is None:
-        message = "has an effect only with data.imageKey"
-        yield Finding(field, "true", message, "remove it, or add imageKey", RULE, (IMAGE_KEY,), remove(field))
+    if spec.model and spec.model.freeze_vision_tower and spec.data and spec.data.image_key is None:
+        field = "spec.model.freezeVisionTower"
+        other = "data.imageKey"
+        instead = "add imageKey"
+        yield effect_only_with(field, other, value=True, instead=instead, rule=RULE, involved=(IMAGE_KEY,))
 
 
 RULES = (validate_prompt_images, validate_frozen_vision_tower)

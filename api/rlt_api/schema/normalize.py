@@ -55,7 +55,7 @@ def find_non_json(value: Any, path: str) -> Iterator[Finding]:
         value, path, depth = waiting.pop()
         if isinstance(value, Mapping | list):
             if depth == MAX_DEPTH:
-                yield Finding(path[:300], "…", f"is nested deeper than {MAX_DEPTH} levels", "flatten it", "json")
+                yield Finding(path[:300], "…", f"is nested deeper than {MAX_DEPTH} levels", "flatten it", rule="json")
                 return
             pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
             for key, each in pairs:
@@ -64,7 +64,7 @@ def find_non_json(value: Any, path: str) -> Iterator[Finding]:
                 waiting.append((each, child_path(path, key if isinstance(key, int) else str(key)), depth + 1))
         elif isinstance(value, float):
             if not isfinite(value):
-                yield Finding(path, str(value), "is not a JSON number", "use a finite number", "json")
+                yield Finding(path, str(value), "is not a JSON number", "use a finite number", rule="json")
         elif value is not None and not isinstance(value, bool | int):
             yield from _find_invalid_text(value, path, "the value")
 
@@ -72,9 +72,9 @@ def find_non_json(value: Any, path: str) -> Iterator[Finding]:
 def _find_invalid_text(value: object, path: str, what: str) -> Iterator[Finding]:
     if not isinstance(value, str):
         message = "is not a JSON value: text, number, true, false, null, list or object"
-        yield Finding(path, printable(str(value)), message, "write it in quotes", "json")
+        yield Finding(path, printable(str(value)), message, "write it in quotes", rule="json")
     elif "\0" in value:
         message = f"{what} contains a NUL character, which files, arguments and variables cannot hold"
-        yield Finding(path, printable(value), message, "remove it", "json")
+        yield Finding(path, printable(value), message, "remove it", rule="json")
     elif not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
-        yield Finding(path, printable(value), f"{what} contains half of a surrogate pair", "remove it", "json")
+        yield Finding(path, printable(value), f"{what} contains half of a surrogate pair", "remove it", rule="json")

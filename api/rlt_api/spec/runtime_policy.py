@@ -53,4 +53,4 @@ def validate_runtime_given(spec: Mapping[str, Any], policy: RuntimePolicy) -> It
     if policy.required and policy.default is None and spec.get("runtimeRef") is None:
         message = "is required: this namespace admits only jobs with an RLRuntime"
         fix = "name one that kubectl get rlruntimes lists"
-        yield Finding("spec.runtimeRef", "none", message, fix, "runtime-required")
+        yield Finding("spec.runtimeRef", "none", message, fix, rule="runtime-required")

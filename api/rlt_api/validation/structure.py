@@ -38,7 +38,7 @@ def report_unknown_field(
     foreign = foreign_names.find_field(name, path) if elsewhere else None
     meant = here or foreign or (there[0] if len(there) == 1 else None) or find_nearest_name(name, known)
     fix = f"did you mean {meant}?" if meant else f"remove it; known fields: {', '.join(sorted(known)) or 'none'}"
-    return Finding(path, printable(name), "is not a field", fix, rule, edits=() if meant else remove(path))
+    return Finding(path, printable(name), "is not a field", fix, rule=rule, edits=() if meant else remove(path))
 
 
 def convert_errors(error: ValidationError, model: type[ApiModel], path: str) -> Iterator[Finding]:

@@ -84,7 +84,7 @@ def _compare_amounts(
                     continue
                 at = child_path(f"{path}.podTemplate.spec.containers[{index}].resources.{part}", str(name))
                 message = f"differs from {path}.{field} {amount}, which Ray and the validation use"
-                yield Finding(at, printable(str(value)), message, f"remove it, and set {path}.{field}", RULE)
+                yield Finding(at, printable(str(value)), message, f"remove it, and set {path}.{field}", rule=RULE)
 
 
 def _is_equal(value: object, amount: str) -> bool:
@@ -100,7 +100,7 @@ def _validate_template(template: Mapping[str, Any], path: str, kind: str) -> Ite
     if pod is None:
         return
     if not isinstance(pod, Mapping):
-        yield Finding(path, printable(str(pod)), "must be an object", "write the fields of a pod below it", RULE)
+        yield Finding(path, printable(str(pod)), "must be an object", "write the fields of a pod below it", rule=RULE)
         return
     yield from _find_unknown(pod, POD_FIELDS, path)
     for names, types, what in ((LISTS, list, "a list"), (NUMBERS, int, "an integer"), (FLAGS, bool, "true or false")):
@@ -114,7 +114,7 @@ def _validate_template(template: Mapping[str, Any], path: str, kind: str) -> Ite
             if types is int and isinstance(value, str) and value.isdecimal():
                 fix = f"write {value} without quotes"
                 edits = use(field, int(value))
-            yield Finding(field, printable(str(value)), f"must be {what}", fix, RULE, edits=edits)
+            yield Finding(field, printable(str(value)), f"must be {what}", fix, rule=RULE, edits=edits)
     for group in ("containers", "initContainers"):
         containers = pod.get(group)
         for index, container in enumerate(containers if isinstance(containers, list) else []):
@@ -123,17 +123,19 @@ def _validate_template(template: Mapping[str, Any], path: str, kind: str) -> Ite
 
 def _validate_container(container: object, path: str, own: str) -> Iterator[Finding]:
     if not isinstance(container, Mapping):
-        yield Finding(path, printable(str(container)), "must be an object", "write the fields of a container", RULE)
+        yield Finding(
+            path, printable(str(container)), "must be an object", "write the fields of a container", rule=RULE
+        )
         return
     yield from _find_unknown(container, CONTAINER_FIELDS, path)
     name = container.get("name")
     field = f"{path}.name"
     if not isinstance(name, str) or not name:
         message = f"is required: {own} is the container of the operator, another name adds a container"
-        yield Finding(field, printable(str(name or "none")), message, f"use {own}", RULE, edits=use(field, own))
+        yield Finding(field, printable(str(name or "none")), message, f"use {own}", rule=RULE, edits=use(field, own))
     elif name in NAMES.values() and name != own:
         message = "is not in these pods: it would be added as a second container"
-        yield Finding(field, name, message, f"use {own}", RULE, edits=use(field, own))
+        yield Finding(field, name, message, f"use {own}", rule=RULE, edits=use(field, own))
 
 
 def _find_unknown(value: Mapping[str, Any], known: tuple[str, ...], path: str) -> Iterator[Finding]:

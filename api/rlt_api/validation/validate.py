@@ -116,7 +116,7 @@ def validate_change(old: Json, new: Json) -> tuple[Finding, ...]:
             "changed",
             "is immutable",
             "create a job with another name, or delete this one first",
-            "immutable",
+            rule="immutable",
         )
         for block in changed_blocks(old, new)
     )
@@ -177,7 +177,7 @@ def _validate_size(text: str, path: str) -> Iterator[Finding]:
     """Validate the size of a spec, or of a job merged with its runtime."""
     if len(text) > MAX_SPEC_BYTES:
         message = f"is larger than the maximum of {MAX_SPEC_BYTES} bytes"
-        yield Finding(path, f"{len(text)} bytes", message, "move large values to a volume or the image", "size")
+        yield Finding(path, f"{len(text)} bytes", message, "move large values to a volume or the image", rule="size")
 
 
 def given_paths(value: object, path: str) -> Iterator[str]:
@@ -236,7 +236,7 @@ def _validate_metadata(metadata: object) -> Iterator[Finding]:
         message = "must consist of up to 63 lower-case letters, digits and -"
         valid = re.sub(r"[^a-z0-9]+", "-", namespace.lower())[:63].strip("-") or "default"
         field = "metadata.namespace"
-        yield Finding(field, printable(namespace), message, f"use {valid}", "name", edits=use(field, valid))
+        yield Finding(field, printable(namespace), message, f"use {valid}", rule="name", edits=use(field, valid))
     for key in metadata:
         if key not in METADATA_FIELDS:
             yield report_unknown_field(child_path("metadata", str(key)), str(key), list(METADATA_FIELDS))

@@ -143,7 +143,7 @@ def validate_profile_name(spec: Mapping[str, Any]) -> Iterator[Finding]:
             meant = find_nearest_word(name, load_profiles(), max_distance=3)
             fix = f"did you mean {meant}?" if meant else f"use one of {', '.join(load_profiles())}, or none"
             edits = use(field, meant) if meant else remove(field)
-            yield Finding(field, name, "is not a network profile", fix, "network-profile", edits=edits)
+            yield Finding(field, name, "is not a network profile", fix, rule="network-profile", edits=edits)
 
 
 @cache

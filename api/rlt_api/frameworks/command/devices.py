@@ -11,8 +11,10 @@ from rlt_api.frameworks.mapping import load_mapping
 from rlt_api.frameworks.openrlhf.options import read_integer
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
-COMMAND, RULE = "spec.framework.command", "command-devices"
-NODES, DEVICES = "trainer.nnodes", "trainer.n_gpus_per_node"
+COMMAND = "spec.framework.command"
+RULE = "command-devices"
+NODES = "trainer.nnodes"
+DEVICES = "trainer.n_gpus_per_node"
 TENSOR_PARALLEL = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 ACTOR = ("actor.num_nodes", "actor.num_gpus_per_node")
 """OpenRLHF's options with the devices of the actor."""
@@ -62,25 +64,35 @@ def build_argument_finding(
     """Build the finding of an argument; `value` is the one that resolves it."""
     field = f"{COMMAND}[{argument.index}]"
     edits: tuple[Edit, ...] = use(field, f"{argument.prefix}{argument.key}={value}") if value is not None else ()
-    return Finding(field, printable(f"{argument.key}={argument.value}"), message, fix, rule, involved, edits)
+    return Finding(
+        field, printable(f"{argument.key}={argument.value}"), message, fix, rule=rule, involved=involved, edits=edits
+    )
 
 
 def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
     groups = spec.cluster.workers
-    nodes, devices = read_verl_number(program, NODES), read_verl_number(program, DEVICES)
+    nodes = read_verl_number(program, NODES)
+    devices = read_verl_number(program, DEVICES)
     if program.values.get("trainer.device", "cuda") != "cuda" or not nodes or not devices:
         return
     most = max(group.accelerator.count if group.accelerator else 0 for group in groups)
-    involved, given = _involved(groups), describe_groups(groups)
+    involved = _involved(groups)
+    given = describe_groups(groups)
     argument = program.given.get(DEVICES)
     if most and devices > most:
         message = f"is more than the accelerators of a pod ({given}): verl waits for them"
         if argument is None:
             yield Finding(
-                COMMAND, f"{DEVICES}={devices}, verl's default", message, f"add {DEVICES}={most}", RULE, involved
+                COMMAND,
+                f"{DEVICES}={devices}, verl's default",
+                message,
+                f"add {DEVICES}={most}",
+                rule=RULE,
+                involved=involved,
             )
         else:
-            fix, value = f"use {DEVICES}={most}", None if program.in_script else str(most)
+            fix = f"use {DEVICES}={most}"
+            value = None if program.in_script else str(most)
             yield build_argument_finding(argument, message, fix, RULE, involved, value)
         return
     slots = sum(group.replicas * ((group.accelerator.count // devices) if group.accelerator else 0) for group in groups)
@@ -91,27 +103,34 @@ def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Findin
         fix = f"use {NODES}={slots}, or {nodes} replicas"
         yield build_argument_finding(argument, message, fix, RULE, involved, None if program.in_script else str(slots))
         return
-    size, argument = read_verl_number(program, TENSOR_PARALLEL), program.given.get(TENSOR_PARALLEL)
+    size = read_verl_number(program, TENSOR_PARALLEL)
+    argument = program.given.get(TENSOR_PARALLEL)
     if most and argument is not None and not program.separate and size and (nodes * devices) % size:
         message = f"does not divide the {nodes * devices} accelerators of the training ({NODES} x {DEVICES})"
         below = max(each for each in range(1, size) if (nodes * devices) % each == 0)
-        fix, value = f"use {TENSOR_PARALLEL}={below}", None if program.in_script else str(below)
+        fix = f"use {TENSOR_PARALLEL}={below}"
+        value = None if program.in_script else str(below)
         yield build_argument_finding(argument, message, fix, RULE, involved, value)
 
 
 def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """The actor's nodes, and the engines if they have separate devices."""
-    values, groups = program.values, spec.cluster.workers
-    total, most = count_devices(groups), max((each.accelerator.count for each in groups if each.accelerator), default=0)
+    values = program.values
+    groups = spec.cluster.workers
+    total = count_devices(groups)
+    most = max((each.accelerator.count for each in groups if each.accelerator), default=0)
     nodes, per_node = (read_integer(program, name) for name in ACTOR)
     if not (most and per_node and nodes):
         return
-    involved, given = _involved(groups), describe_groups(groups)
+    involved = _involved(groups)
+    given = describe_groups(groups)
     if per_node > most:
-        message, fix = f"is more than the accelerators of a pod ({given}): Ray waits for them", f"use {most}"
+        message = f"is more than the accelerators of a pod ({given}): Ray waits for them"
+        fix = f"use {most}"
         yield _build_option_finding(program, ACTOR[1], per_node, message, fix, involved)
         return
-    engines, size = values.get("vllm_num_engines", 0), values.get("vllm_tensor_parallel_size", 1)
+    engines = values.get("vllm_num_engines", 0)
+    size = values.get("vllm_tensor_parallel_size", 1)
     own = engines * size if isinstance(engines, int) and isinstance(size, int) else 0
     colocated = values.get("colocate_all_models") or values.get("train_colocate_all")
     asynchronous = values.get("async_train") or values.get("train_async_enable")
@@ -131,7 +150,7 @@ def _build_option_finding(
     """Build the finding of an OpenRLHF option, or of its default."""
     if argument := program.given.get(build_option_key(name)):
         return build_argument_finding(argument, message, fix, RULE, involved)
-    return Finding(COMMAND, f"--{name}={value}, OpenRLHF's default", message, fix, RULE, involved)
+    return Finding(COMMAND, f"--{name}={value}, OpenRLHF's default", message, fix, rule=RULE, involved=involved)
 
 
 def _involved(groups: Sequence[WorkerGroup]) -> tuple[str, ...]:

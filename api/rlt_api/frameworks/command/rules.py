@@ -32,20 +32,22 @@ def _validate_words(field: str, command: Sequence[str]) -> Iterator[Finding]:
         printable(command[0]),
         "is a command line in one item, and the command runs without a shell",
         f"write one item for each word: {printable(str(words))}" if plain else "use three items: bash, -c and the line",
-        "command",
+        rule="command",
         edits=use(field, [*meant]),
     )
 
 
 def validate_working_directory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.workingDirectory and framework.runtimeEnv.workingDir are two working directories of one command."""
-    framework, other = spec.framework, "spec.framework.runtimeEnv.workingDir"
+    framework = spec.framework
+    other = "spec.framework.runtimeEnv.workingDir"
     uri = framework.runtime_env.working_dir if framework.runtime_env else None
     if framework.working_directory is not None and uri is not None:
         field = "spec.framework.workingDirectory"
         message = f"is given together with runtimeEnv.workingDir {printable(uri)}"
-        given, edits = framework.working_directory, keep_one(field, other)
-        yield Finding(field, given, message, f"remove it or {other}", "command", (other,), edits)
+        given = framework.working_directory
+        edits = keep_one(field, other)
+        yield Finding(field, given, message, f"remove it or {other}", rule="command", involved=(other,), edits=edits)
 
 
 RULES = (validate_command_words, validate_working_directory)

@@ -31,14 +31,16 @@ def validate_openrlhf_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         field = f"{OVERRIDES}[{index}]"
         if not re.fullmatch(r"--[a-z][a-z0-9_.]*(=.*)?", text, re.DOTALL):
             fix = "write --NAME=VALUE, or --NAME for a flag, such as --ds.overlap_comm"
-            yield Finding(field, printable(text), "is not an option of OpenRLHF", fix, rule, (TYPE,))
+            yield Finding(field, printable(text), "is not an option of OpenRLHF", fix, rule=rule, involved=(TYPE,))
         elif PLACEMENT.match(text):
-            message, fix = "follows from the pods of spec.cluster.workers", "remove it, and change the worker group"
-            yield Finding(field, printable(text), message, fix, rule, (TYPE,))
+            message = "follows from the pods of spec.cluster.workers"
+            fix = "remove it, and change the worker group"
+            yield Finding(field, printable(text), message, fix, rule=rule, involved=(TYPE,))
 
 
 def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    model, data = spec.model, spec.data
+    model = spec.model
+    data = spec.data
     yield from list_model(spec)
     if model:
         reason = "use its --actor.freeze_visual_encoder in framework.overrides"
@@ -66,7 +68,8 @@ def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     fix = "use rewards[].function or rewards[].model"
     yield "spec.rewards", not spec.rewards, "it has no rules for data sets", fix
     for index, reward in enumerate(spec.rewards):
-        field, function = f"spec.rewards[{index}]", reward.function
+        field = f"spec.rewards[{index}]"
+        function = reward.function
         for name in ("name", "judge"):
             yield f"{field}.{name}", getattr(reward, name) is not None, "it has no option for it", fix
         reason = "it calls reward_func(queries, prompts, labels) of a file"
@@ -80,7 +83,8 @@ def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    algorithm, field = spec.algorithm, "spec.algorithm"
+    algorithm = spec.algorithm
+    field = "spec.algorithm"
     yield f"{field}.convention", algorithm.convention != "verl", "it has its own formulas", REMOVE
     for name in ("advantage_function", "policy_loss_function"):
         path = {"advantage_function": "advantageFunction", "policy_loss_function": "policyLossFunction"}[name]
@@ -120,10 +124,13 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_training(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    training, schedule, fsdp = spec.training, spec.training.lr_schedule, spec.training.fsdp
+    training = spec.training
+    schedule = spec.training.lr_schedule
+    fsdp = spec.training.fsdp
     yield "spec.training.totalSteps", training.total_steps is not None, "it trains for epochs", "use totalEpochs"
     yield "spec.training.optimizer", training.optimizer != "adamw", "it trains with AdamW", REMOVE
-    reason, given = "it has no option for it", training.expert_parallel_size > 1
+    reason = "it has no option for it"
+    given = training.expert_parallel_size > 1
     yield "spec.training.expertParallelSize", given, reason, REMOVE
     yield "spec.training.warmup", training.warmup is not None, "its SFT trainer is another program", REMOVE
     if schedule:
@@ -141,7 +148,9 @@ def _list_training(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_rollout(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    rollout, checkpoint, observability = spec.rollout, spec.checkpoint, spec.observability
+    rollout = spec.rollout
+    checkpoint = spec.checkpoint
+    observability = spec.observability
     yield "spec.rollout.engine", rollout.engine != "vllm", "it generates with vLLM", REMOVE
     reason = "use framework.type: command for separate and asynchronous engines"
     yield "spec.rollout.mode", rollout.mode != "colocated", reason, REMOVE

@@ -14,8 +14,10 @@ from rlt_api.frameworks.known_programs import Program, build_option_key, find_pr
 from rlt_api.frameworks.openrlhf.options import describe_option, has_known_options, read_integer
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
-RESPONSES, PROMPTS = "rollout.n_samples_per_prompt", "rollout.batch_size"
-BATCH, MICRO = "train.batch_size", "train.micro_batch_size"
+RESPONSES = "rollout.n_samples_per_prompt"
+PROMPTS = "rollout.batch_size"
+BATCH = "train.batch_size"
+MICRO = "train.micro_batch_size"
 PARALLEL = ("ds.ring_attn_size", "ds.tensor_parallel_size")
 """Accelerators that share a sequence, and those that share a layer."""
 GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
@@ -37,7 +39,8 @@ def warn_openrlhf_command(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 
 def _warn_sizes(program: Program) -> Iterator[str]:
-    responses, prompts = read_integer(program, RESPONSES), read_integer(program, PROMPTS)
+    responses = read_integer(program, RESPONSES)
+    prompts = read_integer(program, PROMPTS)
     if program.values.get("algo_advantage_estimator") in GROUPED and responses == 1:
         estimator = program.values["algo_advantage_estimator"]
         yield f"{_name(program, RESPONSES, 1)}: {estimator} compares the responses to a prompt; use 2 or more"
@@ -45,18 +48,21 @@ def _warn_sizes(program: Program) -> Iterator[str]:
     ring, tensor = (read_integer(program, name) for name in PARALLEL)
     if not (nodes and devices and ring and tensor):
         return
-    total, size = nodes * devices, ring * tensor
+    total = nodes * devices
+    size = ring * tensor
     if total % size:
         product = f"the product of {' and '.join(f'--{name}' for name in PARALLEL)} does not divide"
         yield f"{COMMAND}: {product} the {total} accelerators of the actor"
         return
-    actors, rollout_micro = total // size, read_integer(program, "rollout.micro_batch_size")
+    actors = total // size
+    rollout_micro = read_integer(program, "rollout.micro_batch_size")
     if responses and prompts and rollout_micro and prompts * responses // rollout_micro < actors:
         yield (
             f"{_name(program, PROMPTS, prompts)}: {prompts * responses} responses in micro-batches of {rollout_micro} "
             f"are fewer than the {actors} actors"
         )
-    batch, micro = read_integer(program, BATCH), read_integer(program, MICRO)
+    batch = read_integer(program, BATCH)
+    micro = read_integer(program, MICRO)
     if batch and micro and program.values.get("train_dynamic_batch_enable") is not True and batch % (micro * actors):
         nearest = join_or(nearest_multiples(batch, micro * actors))
         yield (

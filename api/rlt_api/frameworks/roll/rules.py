@@ -17,7 +17,8 @@ from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings,
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_pod.command.roll_layout import list_contradictions
 
-OVERRIDES, RULE = "spec.framework.overrides", "framework-overrides"
+OVERRIDES = "spec.framework.overrides"
+RULE = "framework-overrides"
 PODS = ("num_nodes", "num_gpus_per_node")
 """Keys that ROLL computes from the devices, whatever the config gives (roll/configs/base_config.py)."""
 
@@ -38,13 +39,16 @@ def validate_roll_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for index, text in enumerate(overrides):
         if not re.fullmatch(r"[A-Za-z_][\w.-]*=.*", text, re.DOTALL):
             fix = "write KEY=VALUE, such as actor_train.model_args.attn_implementation=fa2"
-            yield Finding(f"{OVERRIDES}[{index}]", printable(text), "is not a setting of ROLL", fix, RULE, (TYPE,))
+            yield Finding(
+                f"{OVERRIDES}[{index}]", printable(text), "is not a setting of ROLL", fix, rule=RULE, involved=(TYPE,)
+            )
     if spec.model is None or spec.data is None or next(validate_roll_fields(spec), None):
         return
     arguments = parse_overrides(overrides)
     for argument in arguments:
         if argument.key in PODS:
-            message, fix = "follows from the devices of the roles", "remove it, and change the worker group"
+            message = "follows from the devices of the roles"
+            fix = "remove it, and change the worker group"
             yield _build_finding(argument, argument.value, message, fix)
     config = build_config(spec, Run("", "", ""))
     for problem in list_problems(config):
@@ -65,7 +69,7 @@ def _find(arguments: tuple[Argument, ...], key: str) -> Argument | None:
 
 def _build_finding(argument: Argument | None, value: str, message: str, fix: str) -> Finding:
     field = f"{OVERRIDES}[{argument.index}]" if argument else OVERRIDES
-    return Finding(field, printable(value), message, fix, RULE, (TYPE, "spec.cluster.workers"))
+    return Finding(field, printable(value), message, fix, rule=RULE, involved=(TYPE, "spec.cluster.workers"))
 
 
 def _show(config: Mapping[str, JsonValue], key: str) -> str:
@@ -77,7 +81,8 @@ def _show(config: Mapping[str, JsonValue], key: str) -> str:
 
 def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield from list_model(spec)
-    data, frozen = spec.data, bool(spec.model and spec.model.freeze_vision_tower)
+    data = spec.data
+    frozen = bool(spec.model and spec.model.freeze_vision_tower)
     liger = bool(spec.model and spec.model.use_liger)
     yield "spec.model.useLiger", liger, "its trainer with FSDP2 has no option for it", REMOVE
     yield "spec.model.freezeVisionTower", frozen, "its pipeline for images is another program", REMOVE
@@ -110,7 +115,8 @@ def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    algorithm, field = spec.algorithm, "spec.algorithm"
+    algorithm = spec.algorithm
+    field = "spec.algorithm"
     yield f"{field}.convention", algorithm.convention != "verl", "it has its own formulas", REMOVE
     for name, path in {"advantage_function": "advantageFunction", "policy_loss_function": "policyLossFunction"}.items():
         yield f"{field}.{path}", getattr(algorithm, name) is not None, "it has no setting for it", REMOVE
@@ -147,11 +153,14 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_training(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    training, schedule = spec.training, spec.training.lr_schedule
-    given, reason = training.total_epochs is not None, "it trains for a number of steps"
+    training = spec.training
+    schedule = spec.training.lr_schedule
+    given = training.total_epochs is not None
+    reason = "it trains for a number of steps"
     yield "spec.training.totalEpochs", given, reason, "use totalSteps"
     yield "spec.training.optimizer", training.optimizer != "adamw", "it trains with AdamW", REMOVE
-    reason, given = "with FSDP2 it has no option for it", training.expert_parallel_size > 1
+    reason = "with FSDP2 it has no option for it"
+    given = training.expert_parallel_size > 1
     yield "spec.training.expertParallelSize", given, reason, REMOVE
     yield "spec.training.warmup", training.warmup is not None, "its SFT pipeline is another program", REMOVE
     reason = "with FSDP2 it has fixed micro-batches"
@@ -163,13 +172,16 @@ def _list_training(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_running(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    rollout, checkpoint, observability = spec.rollout, spec.checkpoint, spec.observability
+    rollout = spec.rollout
+    checkpoint = spec.checkpoint
+    observability = spec.observability
     reason = "it generates with vLLM, or with SGLang by framework.overrides"
     yield "spec.rollout.engine", rollout.engine != "vllm", reason, REMOVE
     reason = "its agentic pipeline is another program: use framework.type: command"
     yield "spec.rollout.multiTurn", rollout.multi_turn is not None, reason, REMOVE
     counts = {group.accelerator.count for group in spec.cluster.workers if group.accelerator}
-    reason, fix = "all its nodes have the same number of devices", "use the same accelerator.count"
+    reason = "all its nodes have the same number of devices"
+    fix = "use the same accelerator.count"
     yield "spec.cluster.workers[1].accelerator.count", len(counts) > 1, reason, fix
     yield "spec.checkpoint.keepBest", checkpoint.keep_best, "it keeps the latest checkpoints", REMOVE
     reason = "a checkpoint counts once all of its parts are written"

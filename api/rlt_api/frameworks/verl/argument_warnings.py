@@ -18,7 +18,8 @@ from rlt_api.frameworks.mapping import Mapped, find, load_mapping
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
-BATCH, MINI = "data.train_batch_size", "actor_rollout_ref.actor.ppo_mini_batch_size"
+BATCH = "data.train_batch_size"
+MINI = "actor_rollout_ref.actor.ppo_mini_batch_size"
 RESPONSES = "actor_rollout_ref.rollout.n"
 MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
 OLD_MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size"
@@ -28,13 +29,15 @@ PATHS = ("data.train_files", "data.val_files", "actor_rollout_ref.model.path", "
 FSDP_SIZE = "actor_rollout_ref.actor.fsdp_config.fsdp_size"
 SHARED = ("strategy", "fsdp_config.strategy", "fsdp_config.fsdp_size")
 """Settings below actor_rollout_ref.actor and .ref whose workers are the same."""
-UTILIZATION, MAX_LENGTH = "actor_rollout_ref.rollout.gpu_memory_utilization", "actor_rollout_ref.rollout.max_model_len"
+UTILIZATION = "actor_rollout_ref.rollout.gpu_memory_utilization"
+MAX_LENGTH = "actor_rollout_ref.rollout.max_model_len"
 LENGTHS = {
     "actor_rollout_ref.rollout.prompt_length": "data.max_prompt_length",
     "actor_rollout_ref.rollout.response_length": "data.max_response_length",
 }
 """Lengths of the engine -> where their defaults are, both in tokens."""
-ROLLOUT_NODES, ROLLOUT_DEVICES = "rollout.nnodes", "rollout.n_gpus_per_node"
+ROLLOUT_NODES = "rollout.nnodes"
+ROLLOUT_DEVICES = "rollout.n_gpus_per_node"
 
 
 def warn_arguments(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -151,7 +154,8 @@ def _warn_mini_batch(argument: Argument, batch: int, mini: int, responses: int, 
 def _warn_unequal_shards(program: Program) -> Iterator[str]:
     """The actor and the reference model are in the same workers."""
     for name in SHARED:
-        actor, ref = f"actor_rollout_ref.actor.{name}", f"actor_rollout_ref.ref.{name}"
+        actor = f"actor_rollout_ref.actor.{name}"
+        ref = f"actor_rollout_ref.ref.{name}"
         if {actor, ref} <= program.values.keys() and program.values[actor] != program.values[ref]:
             value = program.values[actor]
             yield _format_warning(
@@ -192,7 +196,8 @@ def _warn_separate_devices(program: Program, spec: RLTrainingJobSpec) -> Iterato
 
 
 def _warn_idle_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
-    nodes, devices = read_verl_number(program, NODES), read_verl_number(program, DEVICES)
+    nodes = read_verl_number(program, NODES)
+    devices = read_verl_number(program, DEVICES)
     total = count_devices(spec.cluster.workers)
     separate = program.values.get("actor_rollout_ref.rollout.nnodes")
     if nodes and devices and not separate and nodes * devices < total:
@@ -203,7 +208,8 @@ def _warn_idle_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[st
 
 
 def _warn_contradictions(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
-    values, given = program.values, program.given
+    values = program.values
+    given = program.given
     for key in PATHS:
         path = values.get(key)
         if isinstance(path, str) and path.startswith("/") and (problem := describe_missing_volume(path, spec)):
@@ -213,7 +219,8 @@ def _warn_contradictions(program: Program, spec: RLTrainingJobSpec) -> Iterator[
         yield _format_warning(
             given["trainer.logger"], "without console, the status of the job has no progress and no metrics"
         )
-    folder, mount = values.get("trainer.default_local_dir"), spec.storage.mount_path
+    folder = values.get("trainer.default_local_dir")
+    mount = spec.storage.mount_path
     if isinstance(folder, str) and spec.storage.outlives_pods and not f"{folder}/".startswith(f"{mount.rstrip('/')}/"):
         yield _format_warning(
             given["trainer.default_local_dir"], f"is not below spec.storage.mountPath {mount}: checkpoints are lost"

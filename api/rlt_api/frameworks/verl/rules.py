@@ -38,20 +38,24 @@ def validate_framework_devices(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     verl and openrlhf need the same number in each pod, because they place training and engines by the number of devices
     alone.
     """
-    framework, first = spec.framework.type, spec.cluster.workers[0].accelerator
+    framework = spec.framework.type
+    first = spec.cluster.workers[0].accelerator
     if framework not in ("verl", "openrlhf", "roll"):
         return
     for index, group in enumerate(spec.cluster.workers):
         field = f"spec.cluster.workers[{index}].accelerator"
         if group.accelerator is None:
-            message, fix = f"is required by framework {framework}, which trains on GPUs", "add it"
+            message = f"is required by framework {framework}, which trains on GPUs"
+            fix = "add it"
             edits = use(field, {"resourceName": "nvidia.com/gpu", "count": 1})
-            yield Finding(field, "none", message, fix, "framework-devices", (TYPE,), edits)
+            yield Finding(field, "none", message, fix, rule="framework-devices", involved=(TYPE,), edits=edits)
         elif framework != "roll" and first and group.accelerator.count != first.count:
-            field, given = f"{field}.count", str(group.accelerator.count)
+            field = f"{field}.count"
+            given = str(group.accelerator.count)
             message = f"differs from workers[0].accelerator.count {first.count}, and {framework} may mix up the groups"
-            fix, edits = f"use {first.count}", use(field, first.count)
-            yield Finding(field, given, message, fix, "framework-devices", (TYPE,), edits)
+            fix = f"use {first.count}"
+            edits = use(field, first.count)
+            yield Finding(field, given, message, fix, rule="framework-devices", involved=(TYPE,), edits=edits)
 
 
 def validate_verl_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -62,24 +66,30 @@ def validate_verl_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for index, text in enumerate(spec.framework.overrides):
         field = f"{OVERRIDES}[{index}]"
         if not re.fullmatch(r"(\+\+?)?[A-Za-z_][\w./@-]*=.*|~[A-Za-z_][\w./@-]*(=.*)?", text, re.DOTALL):
-            message, fix = "is not an override of Hydra", "write KEY=VALUE, such as trainer.balance_batch=false"
-            yield Finding(field, printable(text), message, fix, rule, (TYPE,))
+            message = "is not an override of Hydra"
+            fix = "write KEY=VALUE, such as trainer.balance_batch=false"
+            yield Finding(field, printable(text), message, fix, rule=rule, involved=(TYPE,))
     if spec.model is None or spec.data is None:
         return
     settings = list_settings(spec, Run("", "", ""))
     for argument in parse_overrides(spec.framework.overrides):
-        owner, value = PODS.get(argument.key), settings.get(argument.key)
+        owner = PODS.get(argument.key)
+        value = settings.get(argument.key)
         if owner and value is not None and argument.value != str(value):
-            field, message = f"{OVERRIDES}[{argument.index}]", f"contradicts {owner}: {value}, so that verl would wait"
+            field = f"{OVERRIDES}[{argument.index}]"
+            message = f"contradicts {owner}: {value}, so that verl would wait"
             given = printable(f"{argument.key}={argument.value}")
-            yield Finding(field, given, message, "remove it, and change the worker group", rule, (TYPE, owner))
+            yield Finding(
+                field, given, message, "remove it, and change the worker group", rule=rule, involved=(TYPE, owner)
+            )
 
 
 def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield from list_model(spec)
     data = spec.data
     if data:
-        reason, fix = "it reads Parquet files with the columns of verl's examples", "write them, and use data.files"
+        reason = "it reads Parquet files with the columns of verl's examples"
+        fix = "write them, and use data.files"
         for source in ("preset", "hub", "inline"):
             yield f"spec.data.{source}", getattr(data, source) is not None, reason, fix
         reason = "it reads the answers from the column reward_model, ground_truth"
@@ -101,7 +111,8 @@ def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    algorithm, training = spec.algorithm, spec.training
+    algorithm = spec.algorithm
+    training = spec.training
     function = "select it by a module of your image and framework.overrides"
     field = "spec.algorithm"
     yield f"{field}.convention", algorithm.convention != "verl", "it has its own formulas", REMOVE
@@ -115,12 +126,15 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     reason = "its FSDP backend has no option for it"
     yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE
     yield f"{field}.routerBiasUpdateRate", algorithm.router_bias_update_rate > 0, reason, REMOVE
-    critic, schedule = algorithm.critic, training.lr_schedule
+    critic = algorithm.critic
+    schedule = training.lr_schedule
     if critic:
-        reason, fix = "it loads the newest revision", "copy the revision to a volume, and use its path"
+        reason = "it loads the newest revision"
+        fix = "copy the revision to a volume, and use its path"
         yield f"{field}.critic.modelRevision", critic.model_revision is not None, reason, fix
     yield "spec.training.optimizer", training.optimizer != "adamw", "it trains with AdamW", REMOVE
-    reason, given = "its FSDP backend has no option for it", training.expert_parallel_size > 1
+    reason = "its FSDP backend has no option for it"
+    given = training.expert_parallel_size > 1
     yield "spec.training.expertParallelSize", given, reason, REMOVE
     yield "spec.training.warmup", training.warmup is not None, "its SFT trainer is another program", REMOVE
     if schedule:
@@ -131,7 +145,8 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_running(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    rollout, checkpoint = spec.rollout, spec.checkpoint
+    rollout = spec.rollout
+    checkpoint = spec.checkpoint
     yield "spec.rollout.engine", rollout.engine != "vllm", "it generates with vLLM", REMOVE
     reason = "its tools and agents are classes in the image, selected by framework.overrides"
     yield "spec.rollout.multiTurn", rollout.multi_turn is not None, reason, REMOVE
@@ -142,7 +157,8 @@ def _list_running(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 
 def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
-    algorithm, fix = spec.algorithm, 'remove it, or use framework.version: "0.9"'
+    algorithm = spec.algorithm
+    fix = 'remove it, or use framework.version: "0.9"'
     yield "spec.algorithm.policyLoss", algorithm.policy_loss != "vanilla", "version 0.5 has vanilla alone", fix
     yield "spec.algorithm.filterGroups", algorithm.filter_groups is not None, "version 0.5 has no filter", fix
     yield (
@@ -151,13 +167,15 @@ def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         "version 0.5 has no correction",
         fix,
     )
-    rollout, reason = spec.rollout, "version 0.5 has no asynchronous trainer in main_ppo"
+    rollout = spec.rollout
+    reason = "version 0.5 has no asynchronous trainer in main_ppo"
     yield "spec.rollout.mode", rollout.mode != "colocated", reason, fix
     yield "spec.rollout.staleness", rollout.staleness is not None, reason, fix
     yield "spec.rollout.quantization", rollout.quantization is not None, "version 0.5 has no key for it", fix
     reason = "version 0.5 has no estimators with a +"
     yield "spec.algorithm.klLossType", algorithm.kl_loss_type.endswith("+"), reason, fix
-    reason, frozen = "version 0.5 trains the vision tower", bool(spec.model and spec.model.freeze_vision_tower)
+    reason = "version 0.5 trains the vision tower"
+    frozen = bool(spec.model and spec.model.freeze_vision_tower)
     yield "spec.model.freezeVisionTower", frozen, reason, fix
     reason = "version 0.5 computes in bfloat16"
     yield "spec.model.dtype", bool(spec.model and spec.model.dtype != "bfloat16"), reason, fix
@@ -168,7 +186,8 @@ def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     for index, path in enumerate((spec.data and spec.data.val_files) or []):
         yield f"spec.data.valFiles[{index}]", not path.endswith(".parquet"), "version 0.5 reads Parquet alone", fix
     for index, reward in enumerate(spec.rewards):
-        reason, own = "version 0.5 loads a file, not a module of the image", reward.function
+        reason = "version 0.5 loads a file, not a module of the image"
+        own = reward.function
         yield f"spec.rewards[{index}].function.name", bool(own and own.config_map is None), reason, "add configMap"
 
 
