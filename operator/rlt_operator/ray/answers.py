@@ -1,4 +1,4 @@
-"""What a head may answer. Heads belong to tenants: each field has a type and a bound, and all else is no answer."""
+"""What a head may answer. Heads belong to tenants: each field has a type and a bound, and the rest is invalid."""
 
 from __future__ import annotations
 
