@@ -195,7 +195,7 @@ def _build_event(condition: Condition) -> Event | None:
     known = find_reason(condition.reason)
     problem = failed or (known is not None and known.problem)
     repeats = condition.type in (ConditionType.RECONCILING, ConditionType.STALLED)
-    if repeats and condition.reason != Reason.REQUEST_FAILED:  # they repeat other conditions
+    if repeats and condition.reason not in (Reason.REQUEST_FAILED, Reason.INTERNAL_ERROR):  # others have their event
         return None
     if condition.type == ConditionType.RECONCILING and condition.status == "False":  # Stalled has its event
         return None

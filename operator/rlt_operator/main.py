@@ -32,8 +32,8 @@ from rlt_operator.leadership import FencedApi, Leadership, fence
 from rlt_operator.ray.poller import RayPoller
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
+from rlt_operator.reconcile.isolation import reconcile_isolated
 from rlt_operator.reconcile.observe import Sources
-from rlt_operator.reconcile.reconcile import reconcile
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.watch import watch
 from rlt_operator.webhook import server as webhook_server
@@ -107,7 +107,7 @@ async def run(
         tokens = ray_http.RayTokens(connected)
         heads = ray_http.to_pod_ip(session, tokens) if in_cluster else ray_http.through_pod_proxy(connected, tokens)
         send = fence(heads, leadership)
-        queue = WorkQueue(lambda key: reconcile(sources, send, events, failures, key))
+        queue = WorkQueue(lambda key: reconcile_isolated(sources, send, events, failures, key))
         sources = Sources(api, Cache(queue.wake, on_secret=tokens.put), RayPoller(send, queue.wake), runtimes, access)
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)

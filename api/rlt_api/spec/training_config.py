@@ -14,7 +14,7 @@ from rlt_api.blocks.operations import Observability
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.training import Training
-from rlt_api.model import ApiModel, Positive
+from rlt_api.model import ApiModel, Message, Positive, Sentence, Word
 from rlt_api.status.job_status import ProgressMetrics
 
 CONFIG_DIRECTORY = "/etc/rlt"
@@ -110,41 +110,47 @@ def dump_config(config: TrainingConfig) -> str:
     return config.model_dump_json(by_alias=True, exclude_none=True, indent=2)
 
 
+Steps = Annotated[int, Field(ge=0, le=2**31 - 1)]
+"""A number of steps, as in a status."""
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+"""A duration of at most 30 years."""
+
+
 class BrokenMetricRule(ApiModel):
     """A rule over the metrics that is broken at the latest step (rlt_pod.report.metric_rules)."""
 
-    rule: str
+    rule: Word
     """Its field in spec.observability.metricRules."""
-    evidence: str
+    evidence: Sentence
     """The metric and its value at the first step beyond the threshold."""
 
 
 class ProgressReport(ApiModel):
-    """The progress report of the driver."""
+    """The progress report of the driver. The operator does not trust it: all fields have bounds."""
 
-    stage: str
+    stage: Word
     """preparing, warmup, training, exporting or finished."""
-    step: int
+    step: Steps
     """Number of completed steps."""
-    total_steps: int
+    total_steps: Steps
     """Total number of steps."""
-    seconds_per_step: float | None = None
+    seconds_per_step: Seconds | None = None
     """Mean duration of the latest steps, for the ETA."""
-    longest_step_seconds: float | None = None
+    longest_step_seconds: Seconds | None = None
     """Duration of the longest step since the start of the program, with its validation and its checkpoint."""
-    tokens_per_second: float | None = None
+    tokens_per_second: Annotated[float, Field(ge=0, le=1e15)] | None = None
     """Prompt and response tokens of the latest step per second, over all workers."""
     metrics: ProgressMetrics = ProgressMetrics()
     """Metrics of the latest step."""
     broken_rules: Annotated[list[BrokenMetricRule], Field(max_length=64)] = []
     """The rules of spec.observability.metricRules that are broken."""
-    latest_checkpoint_step: int | None = None
+    latest_checkpoint_step: Steps | None = None
     """Step of the latest complete checkpoint."""
-    checkpoint_directory: str | None = None
+    checkpoint_directory: Sentence | None = None
     """Folder of the checkpoints in the pods. Default: checkpoints in the run directory."""
-    checkpoint_error: str | None = None
+    checkpoint_error: Message | None = None
     """Why the latest checkpoint could not be saved, such as a full volume. The training continues without it."""
-    exported_path: str | None = None
+    exported_path: Sentence | None = None
     """Path of the exported model in Hugging Face format."""
-    updated: str
+    updated: Word
     """Time of the report (RFC 3339, UTC)."""

@@ -234,6 +234,9 @@ class Reason(StrEnum):
     REQUEST_FAILED = "RequestFailed", Kind.PROBLEM
     """Reconciling, Stalled: a request of the operator to the API server or to Ray failed; the message quotes the error
     and contains the time of the next attempt. Stalled if the same request would be rejected again."""
+    INTERNAL_ERROR = "InternalError", Kind.PROBLEM
+    """Reconciling, Stalled: the operator has failed on the job, which is Stalled, or needs over a second for each
+    reconciliation of it. The message contains the class of the error and the time of the next attempt."""
     SETTLED = "Settled", Kind.STATE
     """Reconciling: the current state matches the spec."""
 

@@ -108,7 +108,8 @@ def format_report_time(text: str) -> str:
     """RFC 3339 in UTC. The API server rejects a status with another format; a program may report anything."""
     try:
         time = datetime.fromisoformat(text)
-        return format_time(time if time.tzinfo else time.replace(tzinfo=UTC))
+        time = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+        return format_time(time) if time.year >= 1970 else UNKNOWN_TIME
     except (ValueError, OverflowError):
         return UNKNOWN_TIME
 

@@ -2,31 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from datetime import datetime
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from rlt_api.findings.masking import mask_text
 from rlt_api.spec.plain_secrets import find_secrets
+from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core.job import Job
-from rlt_operator.observation import Observed
-from rlt_operator.verdict import Verdict
+
+KEPT = re.compile(
+    r"""resolved_spec | runtime | phase | ray_cluster | preflight_passed
+      | conditions\.(type|status|reason) | findings\.(code|severity) | pause\.rule | preflight\.result
+      | attempts\.(ray_cluster_uid|reason|disruption|node_at_fault) | disruption\.(ray_cluster_uid|reason)
+      | prepared\.(name|head_pod_uid) | current_attempt\.(ray_cluster_uid|head_pod_uid|prepare_step|stop\.reason)
+      | network\.(profile|fabric|vendor|attach|excluded_nodes|overridden_by_user|rejection\.code)
+      | network\.env\.(name|rule|source)""",
+    re.X,
+)
+"""Paths that are not masked: the copy of the spec, constants of the operator, and what identifies objects and steps, by
+which the operator finds them again. None of it is text of a program."""
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
-def mask_secrets(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Mask the secrets of the job in all messages: from programs, the kubelet and the API server."""
-    known = set(list_secrets(observed.job))
-    conditions = {
-        type: replace(update, message=mask_text(update.message, known)) for type, update in verdict.conditions.items()
-    }
-    attempt = verdict.attempt
-    if attempt is not None:
-        attempt = attempt.model_copy(update={"message": mask_text(attempt.message, known)})
-    findings = verdict.findings and tuple(
-        each.model_copy(update={"evidence": mask_text(each.evidence, known)}) for each in verdict.findings
-    )
-    message = mask_text(verdict.message, known)
-    return replace(verdict, message=message, conditions=conditions, attempt=attempt, findings=findings)
+def mask_status(job: Job, status: RLTrainingJobStatus, before: RLTrainingJobStatus) -> RLTrainingJobStatus:
+    """Mask the secrets of the job in the fields of the status that differ from `before`, which is masked."""
+    changed = {name for name in type(status).model_fields if getattr(status, name) != getattr(before, name)}
+    if not changed:
+        return status
+    known = set(list_secrets(job))
+    unmasked = status.model_dump(include=changed)
+    masked = _mask(unmasked, "", known)
+    if masked == unmasked:
+        return status
+    found = RLTrainingJobStatus.model_validate(masked)
+    return status.model_copy(update={name: getattr(found, name) for name in changed})
+
+
+def _mask(value: Any, path: str, known: Collection[str]) -> Any:
+    if KEPT.fullmatch(path):
+        return value
+    if isinstance(value, str):
+        return value if TIME.fullmatch(value) else mask_text(value, known)
+    if isinstance(value, list):
+        return [_mask(each, path, known) for each in value]
+    if isinstance(value, dict):
+        return {key: _mask(each, f"{path}.{key}" if path else key, known) for key, each in value.items()}
+    return value
 
 
 def list_secrets(job: Job) -> Iterator[str]:

@@ -7,10 +7,12 @@ ends in any case: a stack dump that does not succeed is reported in the message.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import datetime
 
+from pydantic import BaseModel, ValidationError
+
+from rlt_api.model import Count, Message, Names, Sentence
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import AttemptProgress, StackDump
@@ -96,29 +98,35 @@ def _find_result(observed: Observed, spec: RLTrainingJobSpec, stacks: StackDump,
     return f"Their stacks are not known: they were not written within {STACKS_TIMEOUT_S:.0f} s.{where}"
 
 
+class StacksReport(BaseModel):
+    """The last line of rlt_pod.dump_stacks."""
+
+    directory: Sentence
+    processes: Count
+    pods: Count
+    missing: Names
+    error: Message | None = None
+    summary: Message | None = None
+
+
 def describe_stacks(log: str, *, kept: bool) -> str:
     """A sentence on the stacks, from the output of the Ray job. `kept`: whether the files outlive the pods."""
     lines = [line.removeprefix(PREFIX) for line in log.splitlines() if line.startswith(PREFIX)]
     try:
-        report = json.loads(lines[-1])
-        processes = int(report["processes"])
-        pods = int(report["pods"])
-        missing = list(map(str, report["missing"]))
-        directory = str(report["directory"])
-        error = report.get("error")
-    except (IndexError, ValueError, KeyError, TypeError):
+        report = StacksReport.model_validate_json(lines[-1])
+    except (IndexError, ValidationError):
         return f"Their stacks are not known: {extract_error(log) or 'the stack dump printed nothing'}"[:300]
-    silent = f" Pods without an answer: {', '.join(missing)[:200]}." if missing else ""
-    if error:
-        return f"Their stacks cannot be written: {str(error)[:200]}.{silent}"
-    if processes == 0 and missing:
+    silent = f" Pods without an answer: {', '.join(report.missing)[:200]}." if report.missing else ""
+    if report.error:
+        return f"Their stacks cannot be written: {report.error[:200]}.{silent}"
+    if report.processes == 0 and report.missing:
         return f"No pod has written its stacks within its time.{silent}"
-    if processes == 0:
+    if report.processes == 0:
         return f"The stacks of the processes cannot be read: ptrace, which py-spy uses, is not permitted.{silent}"
-    summary = f" {str(report['summary'])[:600]}" if report.get("summary") else ""
+    summary = f" {report.summary[:600]}" if report.summary else ""
     where = "" if kept else " of the head pod, until it is deleted (spec.storage has no PVC)"
-    stacks = f"{processes} stack{'s' * (processes != 1)} of {pods} pod{'s' * (pods != 1)}"
-    return f"{stacks}: {directory}{where}.{silent}{summary}"
+    stacks = f"{report.processes} stack{'s' * (report.processes != 1)} of {report.pods} pod{'s' * (report.pods != 1)}"
+    return f"{stacks}: {report.directory}{where}.{silent}{summary}"
 
 
 def _describe(observed: Observed, spec: RLTrainingJobSpec, progress: AttemptProgress, stacks: StackDump) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
 from urllib.parse import urlencode
 
 from rlt_api.spec.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.ray_http import MAX_LOG_BYTES, MAX_RESPONSE_BYTES, Head, Request, Send, UnreachableError
-from rlt_operator.diagnosis.progress import parse_report
 from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks, RayStep
+from rlt_operator.ray.answers import MAX_DESCRIPTION_LENGTH, JobAnswer, parse_answer
 from rlt_operator.verdict import Submission
 from rlt_pod.report.driver_report import METRICS_PORT
 
@@ -45,6 +43,7 @@ async def observe_ray(
     Without that job on the head: the state and output of the Ray job `step_id`, else of the preflight checks, if
     `preflight_id` is set. While it runs: of the Ray job that writes the stacks, if `stacks_id` is set. `before`
     is the previous answer: while the program of a running job reports its progress, its state is not requested.
+    A head with an invalid answer counts as one that does not answer.
     """
     try:
         if before and before.job and before.job.status == "RUNNING" and before.progress and stacks_id is None:
@@ -93,7 +92,9 @@ async def _get_job(send: Send, head: Head, submission_id: str) -> RayJob | None:
     status, text = await send(head, Request("GET", names.DASHBOARD_PORT, f"/api/jobs/{submission_id}"))
     if status == 404 and text.startswith(f"Job {submission_id} does not exist"):
         return None
-    return _parse_job(status, text)
+    if status != 200:
+        raise UnreachableError(f"HTTP {status}: {_last_line(text)[:MAX_DESCRIPTION_LENGTH]}")
+    return parse_answer(JobAnswer, f"GET /api/jobs/{submission_id}", text).to_job()
 
 
 async def _get_with_log(send: Send, head: Head, id: str) -> tuple[RayJob, str | None] | None:
@@ -131,31 +132,12 @@ async def _get_file(send: Send, head: Head, ray_job: RayJob, name: str, lines: i
 
 
 async def _get_progress(send: Send, head: Head) -> ProgressReport | None:
+    """The trainer's report; None without one. Raises UnreachableError for a report that is invalid."""
     try:
         status, text = await send(head, Request("GET", METRICS_PORT, "/progress"))
     except UnreachableError:  # the program has not started its server yet
         return None
-    return parse_report(text) if status == 200 else None
-
-
-def _parse_job(status: int, text: str) -> RayJob:
-    if status != 200:
-        raise UnreachableError(f"HTTP {status}: {_last_line(text)}")
-    try:
-        details = json.loads(text)
-        return _build_job(details)
-    except (ValueError, KeyError, TypeError) as error:
-        raise UnreachableError(f"not a response of Ray's job API: {_last_line(text)[:200]}") from error
-
-
-def _build_job(details: dict[str, Any]) -> RayJob:
-    return RayJob(
-        status=details["status"],
-        message=details.get("message") or "",
-        start_ms=details.get("start_time"),
-        end_ms=details.get("end_time"),
-        node_id=details.get("driver_node_id"),
-    )
+    return parse_answer(ProgressReport, "GET /progress", text) if status == 200 else None
 
 
 def _last_line(text: str) -> str:

@@ -81,6 +81,14 @@ class RayPoller:
         if key in self._nudged:
             self._nudged[key].set()
 
+    def distrust(self, key: Key, cause: str) -> bool:
+        """Treat the head as one that does not answer, until its answer changes. Returns whether it had an answer."""
+        answer = self._answers.get(key)
+        if answer is None or answer.unreachable:
+            return False
+        self._answers[key] = Ray(unreachable=f"its answer cannot be used: {cause}")
+        return True
+
     def forget(self, key: Key) -> None:
         """Stop polling the head of a job."""
         self._targets.pop(key, None)

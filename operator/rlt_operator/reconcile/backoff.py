@@ -33,13 +33,14 @@ class Failure:
 class Backoff:
     """The failures of all jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_delay: float = MAX_DELAY_S) -> None:
+        self._max_delay = max_delay
         self._failures: dict[Key, Failure] = {}
 
     def fail(self, key: Key) -> Failure:
         """Count a failure."""
         count = self._failures[key].count + 1 if key in self._failures else 1
-        delay = min(MAX_DELAY_S, MIN_DELAY_S * 2 ** min(count - 1, 10))
+        delay = min(self._max_delay, MIN_DELAY_S * 2 ** min(count - 1, 10))
         self._failures[key] = Failure(count, delay, time.monotonic() + delay)
         return self._failures[key]
 

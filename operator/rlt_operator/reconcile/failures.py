@@ -1,8 +1,8 @@
 """Failures of the operator's own requests: when to retry, and their report in the status of the job.
 
 `plan` reports an action that fails (`Observed.rejection`). This module reports what fails before or after it: a read of
-what belongs to the job, and the status write. It changes the stored status in nothing but Stalled, Reconciling and the
-message, so that the report is accepted even if the CRD or a limit of size rejects the new status.
+what belongs to the job, the status write, and exceptions. It changes the stored status in nothing but Stalled,
+Reconciling and the message, so that the report is accepted even if the CRD or a limit of size rejects the new status.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlt_api.findings.masking import mask_text
 from rlt_api.spec.job_spec import OPERATOR
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Phase
-from rlt_core.job import Job, Manifest, parse_job, parse_status
+from rlt_core.job import Job, Manifest, parse_status
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
@@ -36,6 +36,8 @@ from rlt_operator.work_queue import Key, Result
 DescribeCrds = Callable[[], Awaitable[str | None]]
 """Returns which fields the installed CRDs lack now; None if they lack none."""
 
+MAX_QUARANTINE_S = 600.0
+"""Maximum delay of a job that the operator cannot plan, or whose reconciliations block the event loop."""
 LOG_INTERVAL_S = 600.0
 """Minimum interval between log lines about the same failure of a job."""
 
@@ -51,15 +53,18 @@ class Failures:
         self._events = events
         self._describe_crds = describe_crds
         self._backoff = Backoff()
+        self._quarantine = Backoff(MAX_QUARANTINE_S)
         self._logged: dict[tuple[Key, str], float] = {}
 
     def count_wait(self, key: Key) -> float | None:
         """Seconds until the job may be reconciled again; None if it may be now, or if its user has changed it."""
-        failure = self._backoff.get(key)
+        failure = self._quarantine.get(key) or self._backoff.get(key)
         if failure is None:
             return None
         manifest = self._cache.get_job(key)
-        changed = manifest is None or manifest["metadata"]["resourceVersion"] != failure.resource_version
+        if manifest is None:
+            return None
+        changed = manifest["metadata"]["resourceVersion"] != failure.resource_version
         return None if failure.resource_version and changed else max(0.0, failure.retry_at - time.monotonic())
 
     def add(self, key: Key, rejection: Rejection, now: datetime) -> Rejection | None:
@@ -83,18 +88,67 @@ class Failures:
         """Report in the job's status that the operator could not do something. Returns when to retry."""
         now = datetime.now(UTC)
         rejection = self.add(key, Rejection(str(error), stalled=error.rejected), now)
-        self._log(key, f"cannot {what}: {error}")
+        self.log(key, f"cannot {what}: {error}")
         if rejection is not None:
             message = f"The operator cannot {what}: {truncate(str(error))}"
             if hint := await self._describe_crds():
                 message = f"{message.rstrip('.')}. {hint}"
             try:
-                await self._write(key, replace(rejection, message=message), now)
+                stored = await self._write(key, replace(rejection, message=message), now)
+                if stored:
+                    self._backoff.set_resource_version(key, stored)
             except ApiError as second:
                 metrics.UNREPORTED_FAILURES.inc()
-                self._log(key, f"cannot report the failure in the status: {second}")
+                self.log(key, f"cannot report the failure in the status: {second}")
         failure = self._backoff.get(key)
         return Result(failure.delay if failure else 0)
+
+    async def report_exception(self, key: Key, error: Exception) -> Result:
+        """Report that the operator cannot plan the job. Returns when to retry."""
+        failure = self._quarantine.fail(key)
+        now = datetime.now(UTC)
+        cause = f"{type(error).__name__}: {truncate(str(error))}"
+        rejection = Rejection(
+            f"The operator has failed on this job, and on no other: {cause}",
+            Reason.INTERNAL_ERROR,
+            retry_at=now + timedelta(seconds=failure.delay),
+        )
+        stored = await self._write_internal(key, rejection, now)
+        if stored:
+            self._quarantine.set_resource_version(key, stored)
+        return Result(failure.delay)
+
+    async def report_blocking(self, key: Key, seconds: float) -> Result:
+        """Delay a job whose reconciliation has blocked the event loop, and report it from the second time on.
+
+        A change by its user does not end the delay.
+        """
+        failure = self._quarantine.fail(key)
+        now = datetime.now(UTC)
+        if failure.count > 1:
+            rejection = Rejection(
+                f"The operator needs {seconds:.1f} s for each reconciliation of this job, which delays all jobs: "
+                "shorten the texts and lists of its spec.",
+                Reason.INTERNAL_ERROR,
+                stalled=False,
+                retry_at=now + timedelta(seconds=failure.delay),
+            )
+            await self._write_internal(key, rejection, now)
+        return Result(failure.delay)
+
+    def end_quarantine(self, key: Key) -> None:
+        """The job was reconciled without an exception, and in time."""
+        self._quarantine.clear(key)
+
+    async def _write_internal(self, key: Key, rejection: Rejection, now: datetime) -> str | None:
+        """Write the report. Returns the job's new resourceVersion; None if the report was not written."""
+        metrics.REQUEST_FAILURES.labels(reason=rejection.reason.value).inc()
+        try:
+            return await self._write(key, rejection, now)
+        except ApiError as error:
+            metrics.UNREPORTED_FAILURES.inc()
+            self.log(key, f"cannot report the failure in the status: {error}")
+            return None
 
     def clear(self, key: Key) -> None:
         """The job was reconciled, or no longer exists."""
@@ -102,37 +156,60 @@ class Failures:
         if self._logged:
             self._logged = {known: at for known, at in self._logged.items() if known[0] != key}
 
-    async def _write(self, key: Key, rejection: Rejection, now: datetime) -> None:
+    async def _write(self, key: Key, rejection: Rejection, now: datetime) -> str | None:
+        """Returns the job's new resourceVersion; None if the job is gone or not the operator's. Raises ApiError."""
         manifest = await self._api.get(api_paths.job(*key))
         if manifest is None or "deletionTimestamp" in manifest["metadata"]:
-            return
-        job = parse_job(manifest)
+            return None
+        job = _identify(manifest)
         if job.managed_by != OPERATOR:
-            return
+            return None
         message = mask_text(add_retry(rejection.message, rejection), set(list_secrets(job)))
         try:
-            report = build_report(manifest, job, message, stalled=rejection.stalled, now=now)
+            report = build_report(manifest, job, replace(rejection, message=message), now)
             stored = await self._api.apply(f"{api_paths.job(*key)}/status", report)
             self._cache.put(stored)
-            self._backoff.set_resource_version(key, stored["metadata"]["resourceVersion"])
         finally:  # without the status, the event is the only report that the user sees
-            await self._events.write(job, [Event("Warning", Reason.REQUEST_FAILED, message)], now)
+            await self._events.write(job, [Event("Warning", rejection.reason, message)], now)
+        version: str = stored["metadata"]["resourceVersion"]
+        return version
 
-    def _log(self, key: Key, message: str) -> None:
+    def log(self, key: Key, message: str, error: Exception | None = None) -> None:
         """Log the failure of the job, unless it was logged in the last LOG_INTERVAL_S."""
         kind = (key, re.sub(r"\d+", "#", message))
         now = time.monotonic()
         if now - self._logged.get(kind, -LOG_INTERVAL_S) >= LOG_INTERVAL_S:
             self._logged[kind] = now
-            log.error(message, extra={"job": "/".join(key)})
+            log.error(message, extra={"job": "/".join(key)}, exc_info=error)
 
 
-def build_report(manifest: Manifest, job: Job, message: str, *, stalled: bool, now: datetime) -> Manifest:
+def _identify(manifest: Manifest) -> Job:
+    """The job without its spec, whose validation may be what fails."""
+    metadata = manifest["metadata"]
+    status = parse_status(manifest)
+    submitted = manifest.get("spec", {})
+    return Job(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata["generation"],
+        resource_version=metadata["resourceVersion"],
+        deleting=False,
+        spec=None,
+        status=status,
+        submitted_spec=submitted,
+        resolved_spec=status.resolved_spec,
+        managed_by=submitted.get("managedBy") or OPERATOR,
+    )
+
+
+def build_report(manifest: Manifest, job: Job, rejection: Rejection, now: datetime) -> Manifest:
     """Build the stored status with the failure in it, for server-side apply."""
     status = parse_status(manifest)
     ended = is_true(status, ConditionType.SUCCEEDED) or is_true(status, ConditionType.FAILED)
     failed = is_true(status, ConditionType.FAILED)
-    updates: ConditionUpdates = build_rejected(Reason.REQUEST_FAILED, message, stalled=stalled or failed)
+    message = rejection.message
+    updates: ConditionUpdates = build_rejected(rejection.reason, message, stalled=rejection.stalled or failed)
     generation = status.observed_generation or job.generation
     conditions = merge_updates(status, updates, generation=generation, now=now)
     stored = manifest.get("status", {})

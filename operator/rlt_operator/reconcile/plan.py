@@ -31,7 +31,6 @@ from rlt_operator.lifecycle.admission import (
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
 from rlt_operator.lifecycle.findings import set_findings
 from rlt_operator.lifecycle.independent_conditions import set_independent_conditions
-from rlt_operator.lifecycle.masking import mask_secrets
 from rlt_operator.lifecycle.no_progress import training_without_progress
 from rlt_operator.lifecycle.preflight import preflight_pending
 from rlt_operator.lifecycle.preparation import preparation_pending
@@ -94,7 +93,6 @@ REPORT_UPDATES: list[ReportUpdate] = [
     set_findings,
     set_independent_conditions,
     set_rejection,
-    mask_secrets,
 ]
 """Applied in this order to what the verdict reports. They change no action."""
 

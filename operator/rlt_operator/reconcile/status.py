@@ -13,6 +13,7 @@ from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import is_true, merge_conditions
 from rlt_operator.diagnosis.progress import build_checkpoint, build_progress
+from rlt_operator.lifecycle.masking import mask_status
 from rlt_operator.memory.attempt_progress import record_progress
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Observed
@@ -20,7 +21,10 @@ from rlt_operator.verdict import Verdict
 
 
 def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrainingJobStatus:
-    """The status after this reconciliation. Progress, checkpoint and times are kept over a suspension."""
+    """The status after this reconciliation, with its secrets masked.
+
+    Progress, checkpoint and times are kept over a suspension.
+    """
     job = observed.job
     old = observed.job.status
     status = old.model_copy(
@@ -36,7 +40,9 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
     )
     if status.resolved_spec is None and is_true(status, ConditionType.ACCEPTED):
         status = keep_resolved_spec(job, status)
-    return _add_report(status, observed, verdict, now)
+    masked = mask_status(job, status, old)
+    reported = mask_status(job, _add_report(masked, observed, verdict, now), masked)
+    return old if masked == old and _is_early(observed, reported, verdict) else reported
 
 
 def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobStatus:
@@ -84,26 +90,28 @@ def _add_report(
     status: RLTrainingJobStatus, observed: Observed, verdict: Verdict, now: datetime
 ) -> RLTrainingJobStatus:
     job = observed.job
-    old = observed.job.status
     report = verdict.report
     if report is None or job.spec is None:
         return status
-    if (
-        status == old  # only the progress differs
-        and old.progress
-        and old.progress.stage == report.stage
-        and _count_seconds(old.progress.last_updated, report.updated) < observed.progress_interval
-    ):
-        return old
     run_directory = names.run_directory(job.name, uid=job.uid, spec=job.spec)
     update: dict[str, object] = {
         "progress": build_progress(report),
-        "checkpoint": build_checkpoint(report, run_directory) or old.checkpoint,
+        "checkpoint": build_checkpoint(report, run_directory) or status.checkpoint,
     }
     if attempt := status.current_attempt:
         progress = record_progress(observed, attempt, now, interval=0)
         update["current_attempt"] = attempt.model_copy(update={"progress": progress})
     return status.model_copy(update=update)
+
+
+def _is_early(observed: Observed, status: RLTrainingJobStatus, verdict: Verdict) -> bool:
+    """Whether the progress of the stored status is recent, and in the same stage."""
+    old = observed.job.status.progress
+    new = status.progress
+    report = verdict.report
+    if old is None or new is None or report is None or old.stage != new.stage:
+        return False
+    return _count_seconds(old.last_updated, report.updated) < observed.progress_interval
 
 
 def _count_seconds(earlier: str, later: str) -> float:
