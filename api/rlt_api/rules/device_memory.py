@@ -100,7 +100,8 @@ def list_moments(spec: RLTrainingJobSpec, model: Model, size: Size, device: floa
 
 
 def _on_device(spec: RLTrainingJobSpec, model: Model, size: Size, phase: Phase) -> list[Part]:
-    return [each.part for each in list_states(spec, model, size) if phase in each.phases or not each.offloaded]
+    states = list_states(spec, model, size)
+    return [state.part for state in states if phase in state.phases or not state.offloaded]
 
 
 def _list_buffers(spec: RLTrainingJobSpec, model: Model) -> list[Part]:

@@ -57,7 +57,8 @@ def find_meant_name(name: str) -> str | None:
     known = known_names()
     upper = name.upper()
     first = upper.partition("_")[0]
-    if name in known or not any(find_nearest_word(first, [each], max_distance=len(each) > 3) for each in PREFIXES):
+    similar = (find_nearest_word(first, [prefix], max_distance=len(prefix) > 3) for prefix in PREFIXES)
+    if name in known or not any(similar):
         return None
     if upper in known:
         return upper

@@ -83,7 +83,7 @@ def find_values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]
         ]
         lists = [(path, at) for path, at in found if isinstance(at, list)]
         found = [pair for pair in found if not isinstance(pair[1], list)]
-        found += [(f"{path}[{index}]", each) for path, at in lists for index, each in enumerate(at)]
+        found += [(f"{path}[{index}]", item) for path, at in lists for index, item in enumerate(at)]
     yield from found
 
 

@@ -129,5 +129,5 @@ def find_adapter_obstacle(model_type: str, targets: Sequence[str], *, on_gpu: bo
     """Return why model.lora.syncAdapters does not work with targetModules `targets` on models of this type, or None."""
     if "withoutAdapters" in load_families().get(model_type, {}) and not on_gpu:
         return NO_ADAPTERS_ON_CPU
-    names = {each.rpartition(".")[2] for each in targets}
+    names = {target.rpartition(".")[2] for target in targets}
     return NO_ADAPTERS_ON_IT if model_type in SPLIT_IN_VLLM and names & {"all-linear", NOT_ADAPTED} else None

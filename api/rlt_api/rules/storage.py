@@ -188,7 +188,7 @@ def describe_missing_volume(path: str, spec: RLTrainingJobSpec) -> str | None:
     mounts = [spec.storage.mount_path, *([spec.storage.model_cache.mount_path] if spec.storage.model_cache else [])]
     for template in (spec.cluster.head.pod_template, *(group.pod_template for group in spec.cluster.workers)):
         mounts += _list_mounts(template)
-    if any(f"{path}/".startswith(f"{each.rstrip('/')}/") for each in mounts):
+    if any(f"{path}/".startswith(f"{mount.rstrip('/')}/") for mount in mounts):
         return None
     return f"is on no volume of the job ({', '.join(dict.fromkeys(mounts))}); it must be in the image"
 
@@ -203,4 +203,4 @@ def _list_mounts(template: Mapping[str, Any]) -> list[str]:
         if isinstance(container, Mapping) and isinstance(container.get("volumeMounts"), list)
         for mount in container["volumeMounts"]
     ]
-    return [str(each["mountPath"]) for each in mounts if isinstance(each, Mapping) and each.get("mountPath")]
+    return [str(mount["mountPath"]) for mount in mounts if isinstance(mount, Mapping) and mount.get("mountPath")]

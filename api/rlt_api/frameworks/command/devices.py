@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.findings.finding import Edit, Finding, printable, use
+from rlt_api.findings.finding import Finding, printable, use
 from rlt_api.frameworks.known_programs import Argument, Program, build_option_key, find_program
 from rlt_api.frameworks.mapping import load_mapping
 from rlt_api.frameworks.openrlhf.options import read_integer
@@ -34,11 +34,11 @@ def validate_command_devices(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def read_verl_number(program: Program, key: str) -> int | None:
     """Return the value of a key, or verl's default. None if it is unknown or not an integer."""
+    value = None
     if key in program.given:
         value = program.values.get(key)
-    else:
-        default = None if program.own_config else next(each for each in load_mapping().verl if each.key == key).default
-        value = default
+    elif not program.own_config:
+        value = next(setting for setting in load_mapping().verl if setting.key == key).default
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -51,22 +51,20 @@ def describe_groups(groups: Sequence[WorkerGroup]) -> str:
     """Return the pods with their accelerators, for messages: "2 pods with 8 nvidia.com/gpu"."""
     parts = []
     for group in groups:
-        devices = (
-            f"{group.accelerator.count} {group.accelerator.resource_name}" if group.accelerator else "no accelerator"
-        )
+        accelerator = group.accelerator
+        devices = f"{accelerator.count} {accelerator.resource_name}" if accelerator else "no accelerator"
         parts.append(f"{group.replicas} pod{'s' * (group.replicas > 1)} with {devices}")
     return " and ".join(parts)
 
 
 def build_argument_finding(
-    argument: Argument, message: str, fix: str, rule: str, involved: tuple[str, ...], value: str | None = None
+    argument: Argument, message: str, fix: str, *, rule: str, involved: tuple[str, ...], value: str | None = None
 ) -> Finding:
     """Build the finding of an argument; `value` is the one that resolves it."""
     field = f"{COMMAND}[{argument.index}]"
-    edits: tuple[Edit, ...] = use(field, f"{argument.prefix}{argument.key}={value}") if value is not None else ()
-    return Finding(
-        field, printable(f"{argument.key}={argument.value}"), message, fix, rule=rule, involved=involved, edits=edits
-    )
+    given = printable(f"{argument.key}={argument.value}")
+    edits = use(field, f"{argument.prefix}{argument.key}={value}") if value is not None else ()
+    return Finding(field, given, message, fix, rule=rule, involved=involved, edits=edits)
 
 
 def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -75,42 +73,24 @@ def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Findin
     devices = read_verl_number(program, DEVICES)
     if program.values.get("trainer.device", "cuda") != "cuda" or not nodes or not devices:
         return
-    most = max(group.accelerator.count if group.accelerator else 0 for group in groups)
-    involved = _involved(groups)
+    maximum = max(group.accelerator.count if group.accelerator else 0 for group in groups)
     given = describe_groups(groups)
-    argument = program.given.get(DEVICES)
-    if most and devices > most:
+    if maximum and devices > maximum:
         message = f"is more than the accelerators of a pod ({given}): verl waits for them"
-        if argument is None:
-            yield Finding(
-                COMMAND,
-                f"{DEVICES}={devices}, verl's default",
-                message,
-                f"add {DEVICES}={most}",
-                rule=RULE,
-                involved=involved,
-            )
-        else:
-            fix = f"use {DEVICES}={most}"
-            value = None if program.in_script else str(most)
-            yield build_argument_finding(argument, message, fix, RULE, involved, value)
+        yield _replace_key(program, groups, DEVICES, message, maximum)
         return
-    slots = sum(group.replicas * ((group.accelerator.count // devices) if group.accelerator else 0) for group in groups)
+    slots = sum(group.replicas * (group.accelerator.count // devices) for group in groups if group.accelerator)
     slots = slots or sum(group.replicas for group in groups)
-    argument = program.given.get(NODES)
-    if argument is not None and nodes > slots:
+    if NODES in program.given and nodes > slots:
         message = f"is more than the {slots} that the job has ({given}): verl waits for the others"
-        fix = f"use {NODES}={slots}, or {nodes} replicas"
-        yield build_argument_finding(argument, message, fix, RULE, involved, None if program.in_script else str(slots))
+        yield _replace_key(program, groups, NODES, message, slots, f", or {nodes} replicas")
         return
     size = read_verl_number(program, TENSOR_PARALLEL)
-    argument = program.given.get(TENSOR_PARALLEL)
-    if most and argument is not None and not program.separate and size and (nodes * devices) % size:
-        message = f"does not divide the {nodes * devices} accelerators of the training ({NODES} x {DEVICES})"
-        below = max(each for each in range(1, size) if (nodes * devices) % each == 0)
-        fix = f"use {TENSOR_PARALLEL}={below}"
-        value = None if program.in_script else str(below)
-        yield build_argument_finding(argument, message, fix, RULE, involved, value)
+    total = nodes * devices
+    if maximum and TENSOR_PARALLEL in program.given and not program.separate and size and total % size:
+        message = f"does not divide the {total} accelerators of the training ({NODES} x {DEVICES})"
+        divisor = max(number for number in range(1, size) if total % number == 0)
+        yield _replace_key(program, groups, TENSOR_PARALLEL, message, divisor)
 
 
 def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -118,38 +98,49 @@ def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Fi
     values = program.values
     groups = spec.cluster.workers
     total = count_devices(groups)
-    most = max((each.accelerator.count for each in groups if each.accelerator), default=0)
+    maximum = max((group.accelerator.count for group in groups if group.accelerator), default=0)
     nodes, per_node = (read_integer(program, name) for name in ACTOR)
-    if not (most and per_node and nodes):
+    if not (maximum and per_node and nodes):
         return
-    involved = _involved(groups)
     given = describe_groups(groups)
-    if per_node > most:
+    if per_node > maximum:
         message = f"is more than the accelerators of a pod ({given}): Ray waits for them"
-        fix = f"use {most}"
-        yield _build_option_finding(program, ACTOR[1], per_node, message, fix, involved)
+        yield _build_option_finding(program, groups, ACTOR[1], per_node, message, f"use {maximum}")
         return
     engines = values.get("vllm_num_engines", 0)
     size = values.get("vllm_tensor_parallel_size", 1)
-    own = engines * size if isinstance(engines, int) and isinstance(size, int) else 0
+    separate = engines * size if isinstance(engines, int) and isinstance(size, int) else 0
     colocated = values.get("colocate_all_models") or values.get("train_colocate_all")
     asynchronous = values.get("async_train") or values.get("train_async_enable")
-    own = 0 if colocated and not asynchronous else own
-    if nodes * per_node + own > total:
-        engine_part = f" + {own} of the vLLM engines" if own else ""
-        message = (
-            f"needs {nodes * per_node}{engine_part} accelerators, and the job has {total} ({given}): Ray waits for them"
-        )
-        fix = "use fewer, or more replicas" + (", or --train.colocate_all" if own else "")
-        yield _build_option_finding(program, ACTOR[0], nodes, message, fix, involved)
+    separate = 0 if colocated and not asynchronous else separate
+    actor = nodes * per_node
+    if actor + separate > total:
+        needed = f"{actor} + {separate} of the vLLM engines" if separate else f"{actor}"
+        message = f"needs {needed} accelerators, and the job has {total} ({given}): Ray waits for them"
+        fix = "use fewer, or more replicas" + (", or --train.colocate_all" if separate else "")
+        yield _build_option_finding(program, groups, ACTOR[0], nodes, message, fix)
+
+
+def _replace_key(
+    program: Program, groups: Sequence[WorkerGroup], key: str, message: str, value: int, instead: str = ""
+) -> Finding:
+    """Build the finding for a key of verl that must have another value, or for its default."""
+    involved = _involved(groups)
+    if argument := program.given.get(key):
+        wanted = None if program.in_script else str(value)
+        fix = f"use {key}={value}{instead}"
+        return build_argument_finding(argument, message, fix, rule=RULE, involved=involved, value=wanted)
+    default = f"{key}={read_verl_number(program, key)}, verl's default"
+    return Finding(COMMAND, default, message, f"add {key}={value}", rule=RULE, involved=involved)
 
 
 def _build_option_finding(
-    program: Program, name: str, value: int, message: str, fix: str, involved: tuple[str, ...]
+    program: Program, groups: Sequence[WorkerGroup], name: str, value: int, message: str, fix: str
 ) -> Finding:
     """Build the finding of an OpenRLHF option, or of its default."""
+    involved = _involved(groups)
     if argument := program.given.get(build_option_key(name)):
-        return build_argument_finding(argument, message, fix, RULE, involved)
+        return build_argument_finding(argument, message, fix, rule=RULE, involved=involved)
     return Finding(COMMAND, f"--{name}={value}, OpenRLHF's default", message, fix, rule=RULE, involved=involved)
 
 

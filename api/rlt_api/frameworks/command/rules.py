@@ -21,33 +21,30 @@ def validate_command_words(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def _validate_words(field: str, command: Sequence[str]) -> Iterator[Finding]:
     if not command or len(command) > 1 or " " not in command[0].strip():
         return
+    line = command[0]
     try:
-        words = shlex.split(command[0])
+        words = shlex.split(line)
     except ValueError:  # an open quote
-        words = command[0].split()
-    plain = not any(each in command[0] for each in ("&&", "||", "|", ";", "$", ">", "<", "`"))
-    meant = words if plain else ["bash", "-c", command[0]]
-    yield Finding(
-        field,
-        printable(command[0]),
-        "is a command line in one item, and the command runs without a shell",
-        f"write one item for each word: {printable(str(words))}" if plain else "use three items: bash, -c and the line",
-        rule="command",
-        edits=use(field, [*meant]),
-    )
+        words = line.split()
+    message = "is a command line in one item, and the command runs without a shell"
+    fix = f"write one item for each word: {printable(str(words))}"
+    if any(operator in line for operator in ("&&", "||", "|", ";", "$", ">", "<", "`")):
+        words = ["bash", "-c", line]
+        fix = "use three items: bash, -c and the line"
+    yield Finding(field, printable(line), message, fix, rule="command", edits=use(field, [*words]))
 
 
 def validate_working_directory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.workingDirectory and framework.runtimeEnv.workingDir are two working directories of one command."""
-    framework = spec.framework
-    other = "spec.framework.runtimeEnv.workingDir"
-    uri = framework.runtime_env.working_dir if framework.runtime_env else None
-    if framework.working_directory is not None and uri is not None:
+    given = spec.framework.working_directory
+    uri = spec.framework.runtime_env.working_dir if spec.framework.runtime_env else None
+    if given is not None and uri is not None:
         field = "spec.framework.workingDirectory"
+        other = "spec.framework.runtimeEnv.workingDir"
         message = f"is given together with runtimeEnv.workingDir {printable(uri)}"
-        given = framework.working_directory
+        fix = f"remove it or {other}"
         edits = keep_one(field, other)
-        yield Finding(field, given, message, f"remove it or {other}", rule="command", involved=(other,), edits=edits)
+        yield Finding(field, given, message, fix, rule="command", involved=(other,), edits=edits)
 
 
 RULES = (validate_command_words, validate_working_directory)

@@ -30,8 +30,9 @@ def validate_openrlhf_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for index, text in enumerate(spec.framework.overrides if spec.framework.type == "openrlhf" else []):
         field = f"{OVERRIDES}[{index}]"
         if not re.fullmatch(r"--[a-z][a-z0-9_.]*(=.*)?", text, re.DOTALL):
+            message = "is not an option of OpenRLHF"
             fix = "write --NAME=VALUE, or --NAME for a flag, such as --ds.overlap_comm"
-            yield Finding(field, printable(text), "is not an option of OpenRLHF", fix, rule=rule, involved=(TYPE,))
+            yield Finding(field, printable(text), message, fix, rule=rule, involved=(TYPE,))
         elif PLACEMENT.match(text):
             message = "follows from the pods of spec.cluster.workers"
             fix = "remove it, and change the worker group"
@@ -86,9 +87,9 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     algorithm = spec.algorithm
     field = "spec.algorithm"
     yield f"{field}.convention", algorithm.convention != "verl", "it has its own formulas", REMOVE
-    for name in ("advantage_function", "policy_loss_function"):
-        path = {"advantage_function": "advantageFunction", "policy_loss_function": "policyLossFunction"}[name]
-        yield f"{field}.{path}", getattr(algorithm, name) is not None, "it has no option for it", REMOVE
+    reason = "it has no option for it"
+    yield f"{field}.advantageFunction", algorithm.advantage_function is not None, reason, REMOVE
+    yield f"{field}.policyLossFunction", algorithm.policy_loss_function is not None, reason, REMOVE
     reason = f"it has {', '.join(ESTIMATORS)}"
     yield f"{field}.advEstimator", algorithm.adv_estimator not in ESTIMATORS, reason, REMOVE
     yield f"{field}.policyLoss", algorithm.policy_loss not in POLICY_LOSSES, "it has vanilla and gspo", REMOVE

@@ -38,10 +38,10 @@ def validate_roll_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     for index, text in enumerate(overrides):
         if not re.fullmatch(r"[A-Za-z_][\w.-]*=.*", text, re.DOTALL):
+            field = f"{OVERRIDES}[{index}]"
+            message = "is not a setting of ROLL"
             fix = "write KEY=VALUE, such as actor_train.model_args.attn_implementation=fa2"
-            yield Finding(
-                f"{OVERRIDES}[{index}]", printable(text), "is not a setting of ROLL", fix, rule=RULE, involved=(TYPE,)
-            )
+            yield Finding(field, printable(text), message, fix, rule=RULE, involved=(TYPE,))
     if spec.model is None or spec.data is None or next(validate_roll_fields(spec), None):
         return
     arguments = parse_overrides(overrides)
@@ -55,15 +55,17 @@ def validate_roll_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         if not problem.unknown:
             value = _show(config, problem.key)
             yield _build_finding(_find(arguments, problem.key), value, problem.message, "use a value of this type")
-    for each in list_contradictions(config, count_devices(spec.cluster.workers)):
-        yield _build_finding(_find(arguments, each.key), f"{each.key}={each.value}", each.message, each.fix)
+    for contradiction in list_contradictions(config, count_devices(spec.cluster.workers)):
+        owner = _find(arguments, contradiction.key)
+        value = f"{contradiction.key}={contradiction.value}"
+        yield _build_finding(owner, value, contradiction.message, contradiction.fix)
 
 
 def _find(arguments: tuple[Argument, ...], key: str) -> Argument | None:
     """The last override of the key, of its block, or of its role."""
     role = f"{key.partition('.')[0]}."
-    owners = [each for each in arguments if f"{key}.".startswith(f"{each.key}.")]
-    found = owners or [each for each in arguments if each.key.startswith(role)] or [*arguments]
+    owners = [argument for argument in arguments if f"{key}.".startswith(f"{argument.key}.")]
+    found = owners or [argument for argument in arguments if argument.key.startswith(role)] or [*arguments]
     return found[-1] if found else None
 
 

@@ -25,7 +25,8 @@ def warn_roll_command(spec: RLTrainingJobSpec) -> Iterator[str]:
             f"the command runs on the head, which has none; start it with {launcher} -- python3 SCRIPT, without "
             "--config_path and --config_name"
         )
-    counts = {index: each.accelerator.count for index, each in enumerate(spec.cluster.workers) if each.accelerator}
+    groups = enumerate(spec.cluster.workers)
+    counts = {index: group.accelerator.count for index, group in groups if group.accelerator}
     most = max(counts.values(), default=0)
     for index, count in counts.items():
         if count < most:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rlt_api.findings.finding import Finding, printable, use
+from rlt_api.findings.finding import Finding, printable
+from rlt_api.findings.kinds import replaceable, required
 from rlt_api.frameworks.known_programs import parse_overrides
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl.settings import is_old, list_settings
@@ -40,22 +41,20 @@ def validate_framework_devices(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """
     framework = spec.framework.type
     first = spec.cluster.workers[0].accelerator
+    rule = "framework-devices"
     if framework not in ("verl", "openrlhf", "roll"):
         return
     for index, group in enumerate(spec.cluster.workers):
         field = f"spec.cluster.workers[{index}].accelerator"
         if group.accelerator is None:
-            message = f"is required by framework {framework}, which trains on GPUs"
-            fix = "add it"
-            edits = use(field, {"resourceName": "nvidia.com/gpu", "count": 1})
-            yield Finding(field, "none", message, fix, rule="framework-devices", involved=(TYPE,), edits=edits)
+            by = f"framework {framework}, which trains on GPUs"
+            yield required(
+                field, by, "add it", {"resourceName": "nvidia.com/gpu", "count": 1}, rule=rule, involved=(TYPE,)
+            )
         elif framework != "roll" and first and group.accelerator.count != first.count:
-            field = f"{field}.count"
-            given = str(group.accelerator.count)
+            count = group.accelerator.count
             message = f"differs from workers[0].accelerator.count {first.count}, and {framework} may mix up the groups"
-            fix = f"use {first.count}"
-            edits = use(field, first.count)
-            yield Finding(field, given, message, fix, rule="framework-devices", involved=(TYPE,), edits=edits)
+            yield replaceable(f"{field}.count", count, message, first.count, rule=rule, involved=(TYPE,))
 
 
 def validate_verl_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -64,8 +63,8 @@ def validate_verl_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     rule = "framework-overrides"
     for index, text in enumerate(spec.framework.overrides):
-        field = f"{OVERRIDES}[{index}]"
         if not re.fullmatch(r"(\+\+?)?[A-Za-z_][\w./@-]*=.*|~[A-Za-z_][\w./@-]*(=.*)?", text, re.DOTALL):
+            field = f"{OVERRIDES}[{index}]"
             message = "is not an override of Hydra"
             fix = "write KEY=VALUE, such as trainer.balance_batch=false"
             yield Finding(field, printable(text), message, fix, rule=rule, involved=(TYPE,))
@@ -77,11 +76,10 @@ def validate_verl_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         value = settings.get(argument.key)
         if owner and value is not None and argument.value != str(value):
             field = f"{OVERRIDES}[{argument.index}]"
-            message = f"contradicts {owner}: {value}, so that verl would wait"
             given = printable(f"{argument.key}={argument.value}")
-            yield Finding(
-                field, given, message, "remove it, and change the worker group", rule=rule, involved=(TYPE, owner)
-            )
+            message = f"contradicts {owner}: {value}, so that verl would wait"
+            fix = "remove it, and change the worker group"
+            yield Finding(field, given, message, fix, rule=rule, involved=(TYPE, owner))
 
 
 def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
@@ -161,12 +159,8 @@ def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     fix = 'remove it, or use framework.version: "0.9"'
     yield "spec.algorithm.policyLoss", algorithm.policy_loss != "vanilla", "version 0.5 has vanilla alone", fix
     yield "spec.algorithm.filterGroups", algorithm.filter_groups is not None, "version 0.5 has no filter", fix
-    yield (
-        "spec.algorithm.rolloutCorrection",
-        algorithm.rollout_correction is not None,
-        "version 0.5 has no correction",
-        fix,
-    )
+    reason = "version 0.5 has no correction"
+    yield "spec.algorithm.rolloutCorrection", algorithm.rollout_correction is not None, reason, fix
     rollout = spec.rollout
     reason = "version 0.5 has no asynchronous trainer in main_ppo"
     yield "spec.rollout.mode", rollout.mode != "colocated", reason, fix
@@ -187,8 +181,8 @@ def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         yield f"spec.data.valFiles[{index}]", not path.endswith(".parquet"), "version 0.5 reads Parquet alone", fix
     for index, reward in enumerate(spec.rewards):
         reason = "version 0.5 loads a file, not a module of the image"
-        own = reward.function
-        yield f"spec.rewards[{index}].function.name", bool(own and own.config_map is None), reason, "add configMap"
+        in_image = bool(reward.function and reward.function.config_map is None)
+        yield f"spec.rewards[{index}].function.name", in_image, reason, "add configMap"
 
 
 RULES = (
