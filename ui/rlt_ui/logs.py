@@ -24,7 +24,7 @@ POD, PREVIOUS, FILE = "pod", "previous", "file"
 """The kinds of logs, which begin their IDs: KIND/NAME."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 """Control sequences of terminals, such as colors (ECMA-48, section 5.4)."""
-_OVERWRITTEN = re.compile(r"[^\n\r]*\r(?!\n)(?=[^\n])")
+_OVERWRITTEN = re.compile(r"(?<![^\n\r])[^\n\r]*\r(?!\n)(?=[^\n])")
 """The text before a carriage return, which a progress bar overwrites."""
 
 
