@@ -26,7 +26,7 @@ FILE = "file"
 """The three kinds of logs. An ID of a log is KIND/NAME."""
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 """Control sequences of terminals, such as colors (ECMA-48, section 5.4)."""
-_OVERWRITTEN = re.compile(r"[^\n\r]*\r(?!\n)(?=[^\n])")
+_OVERWRITTEN = re.compile(r"(?<![^\n\r])[^\n\r]*\r(?!\n)(?=[^\n])")
 """The text before a carriage return, which a progress bar overwrites."""
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 MASK = "***"
 
-SECRET_VARIABLE = re.compile(r"(.*_)?(TOKEN|KEY|PASSWD|PASS|PAT|CREDENTIALS?)|.*(SECRET|PASSWORD|PASSPHRASE).*")
+SECRET_VARIABLE = re.compile(r"(?:^|_)(?:TOKEN|KEY|PASSWD|PASS|PAT|CREDENTIALS?)\Z|SECRET|PASSWORD|PASSPHRASE")
 """Environment variables with a secret, such as HF_TOKEN, WANDB_API_KEY and DB_PASSWORD."""
 SECRET_OPTION = re.compile(
-    r"(.*[-_.])?(token|(api|access|auth|private|secret|ssh|wandb|hf)[-_]?key|passwd)|.*(secret|password|passphrase).*",
+    r"(?:^|[-_.])(?:token|(?:api|access|auth|private|secret|ssh|wandb|hf)[-_]?key|passwd)\Z|secret|password|passphrase",
     re.IGNORECASE,
 )
 """Options of programs with a secret, such as --api-key. A --prompt-key is not one."""
@@ -31,22 +31,22 @@ NOT_SECRET_VALUE = re.compile(r"|[0-9.]{1,6}|true|false|none|null|[/~.].*|\$[({]
 """Values that are a switch, a number, a path, a reference to a variable, a placeholder or masked."""
 
 TOKEN = re.compile(
-    r"""\b(
+    r"""\b(?:
         hf_[A-Za-z0-9]{16,}                        # Hugging Face
       | sk-[A-Za-z0-9_-]{16,}                      # OpenAI, Anthropic
       | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_\w{20,} | glpat-[\w-]{16,}
       | (AKIA|ASIA)[A-Z0-9]{16}                    # AWS
       | AIza[\w-]{30,} | ya29\.[\w-]{20,}          # Google
       | xox[abeoprs]-[\w-]{10,}                    # Slack
-      | eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}         # JSON Web Token
-    )""",
+    ) | (?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{4,}  # JSON Web Token
+    """,
     re.X,
 )
 """Tokens with a recognizable shape."""
 VALUE = r"""(?P<secret>"[^"\n]+"|'[^'\n]+'|[^\s"',;&|-][^\s"',;&|]*)"""
 IN_TEXT = (
     re.compile(rf"(?P<before>(?<![\w.-])(?P<name>[A-Z][A-Z0-9_]*)=){VALUE}"),
-    re.compile(rf"(?P<before>(?<![\w.-])(?P<name>[+]*[a-z][\w.]*)=){VALUE}"),
+    re.compile(rf"(?P<before>(?<![\w.-])(?P<name>[+]{0, 2}[a-z][\w.]*)=){VALUE}"),
     re.compile(rf"(?P<before>(?<![\w-])(?P<name>--[A-Za-z][\w-]*)(?:=|[ ]+)){VALUE}"),
     re.compile(r"(?P<before>\bBearer )(?P<secret>[\w.~+/-]{8,}=*)"),
     re.compile(r"(?P<before>://[^/\s:@]*:)(?P<secret>[^/\s@]+)(?=@)"),
@@ -63,7 +63,7 @@ def is_secret(name: str, value: str) -> bool:
     if TOKEN.search(value):
         return True
     pattern = SECRET_VARIABLE if name.isupper() else SECRET_OPTION
-    named = pattern.fullmatch(name.lstrip("-+")) and not NOT_SECRET_NAME.fullmatch(name)
+    named = pattern.search(name.lstrip("-+")) and not NOT_SECRET_NAME.fullmatch(name)
     return bool(named) and not NOT_SECRET_VALUE.fullmatch(value)
 
 

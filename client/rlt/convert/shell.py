@@ -214,7 +214,7 @@ def split_words(text: str, first_line: int) -> Iterator[Word]:
             if operator == "\n":
                 line += 1
                 for mark in pending:
-                    last = re.compile(rf"^\s*{re.escape(mark)}\s*$", re.MULTILINE).search(text, position)
+                    last = re.compile(rf"^[ \t]*{re.escape(mark)}[ \t\r]*$", re.MULTILINE).search(text, position)
                     stop = last.end() if last else len(text)
                     line += text.count("\n", position, stop)
                     position = stop

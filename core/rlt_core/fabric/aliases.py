@@ -93,7 +93,7 @@ VERBS_RESOURCES: Final = (
 """Prefixes of extended resources that mount verbs devices. The admin chooses the names."""
 SITE_VERBS: Final = re.compile(
     r"^[a-z0-9.-]+/(?:.*[_.-])?(?:rdma|hca|roce(?:v2)?|infiniband|ib|mlx|mlnx|connectx|rail)[_.-]?[0-9]*(?:[_.-].*)?$",
-    re.IGNORECASE,
+    re.IGNORECASE | re.DOTALL,
 )
 """Names of such resources in a domain of the site, or with one resource for each rail: example.com/rdma_rail0."""
 MELLANOX_NAME: Final = re.compile(

@@ -16,7 +16,7 @@ PREFIXES = re.compile(
       | \[rank(?P<rank>\d+)\]:?                                             # torch
       | \[(?:pod/)?(?P<pod>[a-z0-9][\w.-]*(?:/[\w.-]+)+)\]                  # kubectl logs --prefix
       | \[?\d{4}-\d\d-\d\d[T\ ,]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?:[ ]std(?:out|err)[ ][FP])?
-      | \[?[IWEF]\d{4}[ ]\d\d:\d\d:\d\d\.\d+[ ]*(?:\d+[ ])?[\w./-]+:\d+\]   # glog
+      | \[?[IWEF]\d{4}[ ]\d\d:\d\d:\d\d\.\d+[ ]+(?:\d+[ ]+)?[\w./-]+:\d+\]  # glog
       | \[[IWEF]\d{3}[ ]\d\d:\d\d:\d\d\.\d+[ ][\w./-]+:\d+\]                # torch
       | (?:DEBUG|INFO|WARNING|ERROR|CRITICAL):?[ ]+\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[[\w./-]+:\d+\]  # vLLM
       | \[(?:repeated|\d+x).*?\]

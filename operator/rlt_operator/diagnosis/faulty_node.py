@@ -12,7 +12,7 @@ from rlt_operator.observation import Pod
 
 HARDWARE = re.compile(
     r"uncorrectable ECC error encountered|uncorrectable NVLink error detected"
-    r"|GPU has fallen off the bus|\bNVRM: Xid \([^)]*\): (?:48|64|74|79|95)\b"
+    r"|GPU has fallen off the bus|\bNVRM: Xid \([^()]*\): (?:48|64|74|79|95)\b"
 )
 """Messages about accelerator faults in a program's output.
 

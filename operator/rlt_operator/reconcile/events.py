@@ -135,7 +135,7 @@ class EventWriter:
 def get_event_name(job: Job, event: Event) -> str:
     """The name of the Event for all transitions of the job that differ in numbers only."""
     repeats = event.reason != Reason.RESTARTING  # the number of the attempt makes each restart another transition
-    message = re.sub(r"[0-9a-f]*\d[0-9a-f]*", "#", event.message) if repeats else event.message
+    message = re.sub(r"(?<![0-9a-f])[a-f]*\d[0-9a-f]*", "#", event.message) if repeats else event.message
     text = "\n".join((job.uid, event.type, event.reason, message))
     return f"{job.name}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-_OPENRLHF = re.compile(r"Global step (?P<step>[0-9]{1,18}): \{(?P<metrics>'.*)\}")
+_OPENRLHF = re.compile(r"Global step (?P<step>[0-9]{1,18}): \{(?P<metrics>'[^{}]*)\}")
 _PAIR = re.compile(r"'(?P<name>[^']+)': (?P<value>-?(?:[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|inf|nan))(?=[,}]|$)")
 _ROLL_END = re.compile(r"pipeline step (?P<step>[0-9]{1,18}) finished")
 _ROLL_STEP = "system/step"

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 
 FIELD = re.compile(r"^\t(class_name|pid|ip): (.+)$", re.MULTILINE)
 """Lines of Ray's error about the actor (ray/exceptions.py, ActorDiedError, Ray 2.60)."""
-EXIT_DETAIL = re.compile(r"Worker exit detail: (.+?)(?= Some common causes| There are some potential root causes|$)")
+EXIT_DETAIL = re.compile(
+    r"Worker exit detail: (.+?)(?= Some common causes| There are some potential root causes|\Z)", re.DOTALL
+)
 """How the process exited (src/ray/core_worker and src/ray/raylet, Ray 2.60), without the list of possible causes."""
 
 

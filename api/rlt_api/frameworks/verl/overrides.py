@@ -40,6 +40,6 @@ def _format_text(text: str) -> str:
     """
     if PLAIN.fullmatch(text) and text.lower() not in KEYWORDS:
         return text
-    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    text = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    text = re.sub(r"(?<!\\)(\\*)\$\{", r"\1\1\\${", text)
+    text = re.sub(r"(?<!\\)(\\*)'", r"\1\1\\'", text)
     return f"'{text}{text[len(text.rstrip(chr(92))) :]}'"

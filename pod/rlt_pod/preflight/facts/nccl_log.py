@@ -10,8 +10,10 @@ import re
 
 TCP = "Socket"
 """NCCL's name of its TCP transport."""
-_CHANNEL = re.compile(r"NCCL INFO (?:Channel|Ring) .* via (?P<kind>NET|P2P|SHM|DIRECT)/?(?P<name>[^/\n]*)")
-_USING = re.compile(r"NCCL INFO Using network (?P<name>.*?)[ \t\r]*$", re.MULTILINE)
+_CHANNEL = re.compile(
+    r"NCCL INFO (?:Channel|Ring) (?:(?!NCCL INFO).)* via (?P<kind>NET|P2P|SHM|DIRECT)/?(?P<name>[^/\n]*)"
+)
+_USING = re.compile(r"NCCL INFO Using network (?P<name>.*)")
 
 
 def parse_transports(log: str) -> tuple[str, ...]:
@@ -23,4 +25,4 @@ def parse_transports(log: str) -> tuple[str, ...]:
     channels = list(_CHANNEL.finditer(log))
     if channels:
         return tuple(sorted({channel["name"] for channel in channels if channel["kind"] == "NET"}))
-    return tuple(sorted({using["name"] for using in _USING.finditer(log)}))
+    return tuple(sorted({using["name"].rstrip() for using in _USING.finditer(log)}))
