@@ -1,8 +1,8 @@
 """HTTP requests to a job's Ray head: Ray's job API and the trainer's /progress.
 
 The head is a pod of a tenant, which the operator does not trust. Inside the cluster a request goes to the IP of that
-pod, follows no redirect and reads a bounded response. Outside the cluster it goes through the API server's pod proxy.
-`rlt` uses the API server's service proxy with the rights of its user.
+pod, follows no redirect and reads a bounded response that is not compressed. Outside the cluster it goes through the
+API server's pod proxy. `rlt` uses the API server's service proxy with the rights of its user.
 """
 
 from __future__ import annotations
@@ -116,11 +116,15 @@ def to_pod_ip(session: aiohttp.ClientSession, tokens: RayTokens) -> Send:
     async def send(head: Head, request: Request) -> tuple[int, str]:
         host = f"[{head.ip}]" if ":" in head.ip else head.ip
         url = f"http://{host}:{request.port}{request.path}"
-        headers = await tokens.get_headers(head)
+        headers = {"Accept-Encoding": "identity", **await tokens.get_headers(head)}
         try:
             async with session.request(
                 request.method, url, json=request.body, headers=headers, timeout=TIMEOUT, allow_redirects=False
             ) as response:
+                if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
+                    raise UnreachableError(
+                        f"the response to {request.method} {request.path} is compressed: {encoding[:32]}"
+                    )
                 return response.status, await _read(response, request)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(_describe_error(error)) from error

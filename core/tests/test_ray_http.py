@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -55,6 +56,11 @@ class Server:
                 return web.Response(text="x" * 200_000)
             case "/log":
                 return web.Response(text="".join(f"line {number}\n" for number in range(100_000)))
+            case "/compressed":
+                zipped = gzip.compress(request.headers["Accept-Encoding"].encode())
+                return web.Response(body=zipped, headers={"Content-Encoding": "gzip"})
+            case "/encoding":
+                return web.Response(text=request.headers["Accept-Encoding"])
             case "/endless":
                 response = web.StreamResponse()
                 await response.prepare(request)
@@ -107,6 +113,12 @@ async def test_an_endless_response_is_abandoned(server: Server, send: Send, monk
     monkeypatch.setattr(ray_http, "MAX_STREAM_BYTES", 3_000_000)
     with pytest.raises(ResponseTooLargeError, match="exceeds 3000000 bytes"):
         await send(HEAD, Request("GET", server.port, "/endless", max_bytes=1000, tail=True))
+
+
+async def test_a_compressed_response_is_neither_requested_nor_read(server: Server, send: Send) -> None:
+    assert await send(HEAD, Request("GET", server.port, "/encoding")) == (200, "identity")
+    with pytest.raises(UnreachableError, match="the response to GET /compressed is compressed: gzip"):
+        await send(HEAD, Request("GET", server.port, "/compressed"))
 
 
 async def test_a_head_that_is_gone_is_unreachable(send: Send) -> None:

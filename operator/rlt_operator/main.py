@@ -93,7 +93,9 @@ async def run(
         stack.push_async_callback((await http_server.serve(metrics_port, ready=ready)).cleanup)
         if webhook and tls:
             await _serve_webhook(api, webhook, tls, runtimes, stack)
-        session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
+        )
         in_cluster = client.in_cluster()
         log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": in_cluster})
         tasks = [asyncio.create_task(stop.wait())]

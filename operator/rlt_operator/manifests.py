@@ -52,6 +52,7 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
         suspend=manifest.get("spec", {}).get("suspend"),
         resumed=datetime.fromisoformat(resumed["lastTransitionTime"]) if resumed else None,
         programs=manifest["metadata"].get("labels", {}).get(names.PROGRAMS_LABEL),
+        head_pod=(status.get("head") or {}).get("podName") or None,
     )
 
 

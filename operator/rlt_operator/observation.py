@@ -57,6 +57,8 @@ class RayCluster:
     """When its last suspension ended."""
     programs: str | None = None
     """Name of the ConfigMap with the programs that its pods mount."""
+    head_pod: str | None = None
+    """Name of the head pod in KubeRay's status. None before KubeRay has written it."""
 
     @property
     def resumed_time(self) -> str | None:

@@ -205,12 +205,14 @@ class KubernetesApi:
                 return response.status, response.headers.get("Content-Type", ""), await response.read()
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
-        """Changes since `resourceVersion`: ADDED, MODIFIED or DELETED and the object. Ends after WATCH_S.
+        """Changes since `resourceVersion`: ADDED, MODIFIED or DELETED and the object.
+
+        Ends after `timeoutSeconds`, by default WATCH_S.
 
         With `allowWatchBookmarks` also BOOKMARK, whose object has only a resourceVersion. Raises ApiError, with
         status 410 if the resourceVersion has expired.
         """
-        query |= {"watch": "true", "timeoutSeconds": str(WATCH_S)}
+        query = {"timeoutSeconds": str(WATCH_S), **query, "watch": "true"}
         async for line in self.stream_lines(path, query, timeout=WATCH_TIMEOUT):
             event = json.loads(line)
             if event["type"] == "ERROR":

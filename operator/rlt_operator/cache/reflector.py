@@ -5,19 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlt_core.job import Manifest
-from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
+from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
 from rlt_operator.cache.store import Name, Store, get_name
 
 UNKNOWN_INTERVAL_S = 5.0
 """Interval between lists of a kind that the API server does not have, because its CRD may be installed later."""
+MIN_BACKOFF_S = 0.8
+"""Maximum delay after the first error, expired watch or watch that ends early (client-go: 0.8 to 30 s)."""
 MAX_BACKOFF_S = 30.0
-"""Maximum delay after repeated errors."""
+"""Maximum delay after repeated ones."""
+MIN_WATCH_S = 10.0
+"""A watch that ends earlier counts as one that failed."""
+WATCH_S = (150, 300)
+"""Duration of a watch, at random: the watches of a process do not end at the same time."""
+NOT_FOUND = 404
+"""HTTP status of a kind that the API server does not have, or no longer has."""
 EXPIRED = 410
 """HTTP status of a watch whose resourceVersion is too old. The objects are then listed again."""
 MAX_VERSION = 2**63
@@ -46,6 +55,9 @@ class Reflector:
     error: ApiError | None = None
     """Why the latest request failed; None if it did not."""
 
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
+
     _version: str | None = field(default=None, init=False)
     """The resourceVersion that the store has reached; None before the first list and after an expired watch."""
 
@@ -53,27 +65,34 @@ class Reflector:
         """List and watch until cancelled."""
         failures = 0
         while True:
+            started = self.clock()
+            failed = False
             try:
                 path = await self.find_path()
                 if self._version is None:
                     await self._list(api, path)
                 await self._watch(api, path)
-                failures = 0
-            except UnknownResourceError:
-                self._clear()
-                await asyncio.sleep(UNKNOWN_INTERVAL_S)
             except ApiError as error:
+                if error.status == NOT_FOUND:
+                    self._clear()
+                    await self.sleep(UNKNOWN_INTERVAL_S)
+                    continue
+                failed = True
                 if error.status == EXPIRED:
                     self._version = None
                     metrics.RELISTS.labels(kind=self.kind).inc()
-                    continue
-                failures = 1 if self.error is None else failures + 1
-                self.error = error
-                if error.rejected:  # the reconciliations report it
-                    self.synced.set()
-                log.warning("cannot list or watch %s: %s", self.kind, error)
-                delay = min(MAX_BACKOFF_S, 2.0 ** (failures - 1))
-                await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+                else:
+                    self._note_error(error)
+            failures = failures + 1 if self.clock() - started < MIN_WATCH_S else int(failed)
+            if failures:
+                delay = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2.0 ** min(failures - 1, 10))
+                await self.sleep(delay * random.uniform(0.5, 1.0))
+
+    def _note_error(self, error: ApiError) -> None:
+        self.error = error
+        if error.rejected:  # the reconciliations report it
+            self.synced.set()
+        log.warning("cannot list or watch %s: %s", self.kind, error)
 
     async def _list(self, api: KubernetesApi, path: str) -> None:
         """List all objects, and remove those from the store that no longer exist."""
@@ -97,7 +116,12 @@ class Reflector:
 
     async def _watch(self, api: KubernetesApi, path: str) -> None:
         """Apply changes until the watch ends. The next watch resumes from there."""
-        options = {**self.query, "resourceVersion": str(self._version), "allowWatchBookmarks": "true"}
+        options = {
+            **self.query,
+            "resourceVersion": str(self._version),
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(random.randint(*WATCH_S)),
+        }
         async for change, item in api.watch(path, **options):
             self.error = None
             self._version = str(item["metadata"]["resourceVersion"])

@@ -73,7 +73,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         kuberay=await read_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
         kuberay_active=cache.is_kuberay_active(),
         cluster=cluster,
-        pods=tuple(cache.pods.select(key)),
+        pods=tuple(_drop_other_heads(cache.pods.select(key), cluster)),
         access=sources.access,
     )
     cluster = observed.owned_cluster
@@ -106,8 +106,21 @@ def _select_nodes(cache: Cache, pods: Iterable[Pod]) -> tuple[Node, ...]:
     return tuple(node for node in found if node is not None)
 
 
+def _drop_other_heads(pods: Iterable[Pod], cluster: RayCluster | None) -> Iterable[Pod]:
+    """The pods without those that only claim to be the head: labels and owner references can be forged.
+
+    A head pod that is terminating stays, because it may show a disruption.
+    """
+    for pod in pods:
+        claims = pod.is_head and cluster is not None and pod.cluster_uid == cluster.uid and not pod.deleting
+        if not (claims and cluster and cluster.head_pod and cluster.head_pod != pod.name):
+            yield pod
+
+
 def choose_target(observed: Observed) -> Target | None:
-    """The head to poll: the running head pod of the job's own RayCluster. The labels of a pod alone do not count.
+    """The head to poll: the running head pod of the job's own RayCluster, by its name in KubeRay's status.
+
+    Before that status exists, a pod counts that the RayCluster owns and that has the label of a head.
 
     The IP of a pod that has ended may belong to another pod.
     """
