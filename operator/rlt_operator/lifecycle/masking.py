@@ -17,7 +17,8 @@ def mask_secrets(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
     """Mask the secrets of the job in all messages: from programs, the kubelet and the API server."""
     known = set(list_secrets(observed.job))
     conditions = {
-        type: replace(update, message=mask_text(update.message, known)) for type, update in verdict.conditions.items()
+        condition_type: replace(update, message=mask_text(update.message, known))
+        for condition_type, update in verdict.conditions.items()
     }
     attempt = verdict.attempt
     if attempt is not None:
