@@ -158,7 +158,7 @@ def _build_element(kind: Any, value: Any, variant: int) -> str:
         return ANY[variant % len(ANY)]
     if kind is constants.IN:
         choices = _list_characters(value)
-        return choices[variant % len(choices)]
+        return str(choices[variant % len(choices)])
     if kind in (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT):
         least, most, body = value
         return _build_example(list(body), variant) * min(max(least, 1), most)

@@ -174,9 +174,9 @@ class _Reader:
                 self.infer(index, names)
                 return _item(self.infer(value, names))
             case ast.NamedExpr(target=target, value=value):
-                type = self.infer(value, names)
-                self.assign(target, type, names)
-                return type
+                inferred = self.infer(value, names)
+                self.assign(target, inferred, names)
+                return inferred
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 inner = dict(names)
                 for loop in node.generators:
@@ -203,12 +203,12 @@ class _Reader:
                 return self.annotation(result)
             return given[0] if function.id in ("enumerate", "sorted", "list", "reversed") and given else None
         if isinstance(function, ast.Attribute):
-            type = self.infer(function.value, names)
+            owner = self.infer(function.value, names)
             if function.attr in ("items", "values"):  # of a dictionary: the type of its values
-                return type
+                return owner
             if function.attr == "to_json":
-                self.found |= {(cls, name) for cls in _classes(type) if _is_flat(cls) for name in cls.model_fields}
-            return self.attribute(type, function.attr)
+                self.found |= {(cls, name) for cls in _classes(owner) if _is_flat(cls) for name in cls.model_fields}
+            return self.attribute(owner, function.attr)
         return None
 
     def attribute(self, type: Type, name: str) -> Type:
@@ -236,8 +236,8 @@ class _Reader:
                 return self.annotation(left) or self.annotation(right)
             case ast.Subscript(slice=index):
                 inner = index.elts[-1] if isinstance(index, ast.Tuple) else index
-                type = self.annotation(inner)
-                return list[type] if inspect.isclass(type) else type  # type: ignore[valid-type]
+                inner_type = self.annotation(inner)
+                return list[inner_type] if inspect.isclass(inner_type) else inner_type  # type: ignore[valid-type]
         return None
 
 

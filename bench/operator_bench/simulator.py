@@ -45,21 +45,21 @@ class Heads:
 
     async def submit(self, request: web.Request) -> web.Response:
         """POST /api/jobs/"""
-        id = (await request.json())["submission_id"]
-        self.jobs.setdefault(_get_address(request), {}).setdefault(id, time.time())
-        return web.json_response({"submission_id": id, "job_id": id})
+        job_id = (await request.json())["submission_id"]
+        self.jobs.setdefault(_get_address(request), {}).setdefault(job_id, time.time())
+        return web.json_response({"submission_id": job_id, "job_id": job_id})
 
     async def get_job(self, request: web.Request) -> web.Response:
         """GET /api/jobs/ID"""
-        id = request.match_info["id"]
-        started = self.jobs.get(_get_address(request), {}).get(id)
+        job_id = request.match_info["id"]
+        started = self.jobs.get(_get_address(request), {}).get(job_id)
         if started is None:
-            return web.Response(status=404, text=f"Job {id} does not exist")
+            return web.Response(status=404, text=f"Job {job_id} does not exist")
         ended = self._is_ended(started)
         return web.json_response(
             {
                 "type": "SUBMISSION",
-                "submission_id": id,
+                "submission_id": job_id,
                 "status": "SUCCEEDED" if ended else "RUNNING",
                 "message": "",
                 "start_time": round(started * 1000),

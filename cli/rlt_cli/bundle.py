@@ -164,12 +164,12 @@ async def _add_log(
 async def _add_program_log(bundle: Bundle, connection: Connection, job: Manifest) -> None:
     """Add the output of the program, while the head exists."""
     name = job["metadata"]["name"]
-    id = job.get("status", {}).get("rayCluster", {}).get("jobId")
-    if id is None:
+    job_id = job.get("status", {}).get("rayCluster", {}).get("jobId")
+    if job_id is None:
         bundle.errors.append("logs/program.log: no program runs")
         return
     try:
-        text = json.loads(await connection.get_from_head(name, DASHBOARD_PORT, f"/api/jobs/{id}/logs"))["logs"]
+        text = json.loads(await connection.get_from_head(name, DASHBOARD_PORT, f"/api/jobs/{job_id}/logs"))["logs"]
     except RltError as error:
         bundle.errors.append(f"logs/program.log: {error.message}")
         return

@@ -14,7 +14,7 @@ def build_cli_reference() -> str:
     context = click.Context(cli, info_name="rlt")
     lines = ["<!-- Generated from rlt_cli by `make generate`. Do not edit. -->", "# rlt", "", _text(cli), ""]
     lines += ["| command | description |", "|---|---|"]
-    lines += [f"| [`rlt {name}`](#rlt-{name}) | {help} |" for name, help in COMMANDS.items()]
+    lines += [f"| [`rlt {name}`](#rlt-{name}) | {text} |" for name, text in COMMANDS.items()]
     for name in COMMANDS:
         command = cli.get_command(context, name)
         assert command
@@ -30,7 +30,7 @@ def _section(name: str, command: click.Command) -> list[str]:
     if options:
         lines += ["", "| option | description |", "|---|---|"]
         records = [record for option in options if (record := option.get_help_record(context))]
-        lines += [f"| `{_cell(flag)}` | {_cell(help)} |" for flag, help in records]
+        lines += [f"| `{_cell(flag)}` | {_cell(text)} |" for flag, text in records]
     return lines
 
 

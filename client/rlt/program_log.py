@@ -20,22 +20,22 @@ from rlt_core.names import DASHBOARD_PORT, head_service, step_id, submission_id
 async def get_program_log(connection: Connection, name: str, step: str | None = None) -> str:
     """The whole log of the program or of a step. Raises UnavailableError if it has not run."""
     job = await connection.get_job(name)
-    id = _ray_job_id(job, step)
-    if id is None and has_kept_files(job):
+    job_id = _ray_job_id(job, step)
+    if job_id is None and has_kept_files(job):
         return (await get_kept_file(connection, name, step_log(step) if step else PROGRAM_LOG)).text
-    if id is None:
+    if job_id is None:
         message = job.get("status", {}).get("message") or NOT_RECONCILED
         status_command = connection.kube_context.command_line(f"status {name}")
         program = f"Step {step}" if step else "The program"
         raise UnavailableError(f"{program} of job {name} is not running. {message}", next=status_command)
-    return str(json.loads(await connection.get_from_head(name, DASHBOARD_PORT, f"/api/jobs/{id}/logs"))["logs"])
+    return str(json.loads(await connection.get_from_head(name, DASHBOARD_PORT, f"/api/jobs/{job_id}/logs"))["logs"])
 
 
 async def follow_program_log(
     connection: Connection, name: str, tail: int | None, step: str | None = None
 ) -> AsyncGenerator[str]:
     """Wait until the program or the step starts, then yield its output until it ends."""
-    id = await _wait_for_start(connection, name, step)
+    job_id = await _wait_for_start(connection, name, step)
     path = api_paths.service_proxy(connection.namespace, head_service(name), DASHBOARD_PORT)
     received = 0
     printed = ""
@@ -47,7 +47,7 @@ async def follow_program_log(
         skip = received  # a new connection sends the log from its beginning
         try:
             headers = await connection.get_token_headers(name)
-            async with connection.api.web_socket(f"{path}/api/jobs/{id}/logs/tail", headers) as socket:
+            async with connection.api.web_socket(f"{path}/api/jobs/{job_id}/logs/tail", headers) as socket:
                 async for message in socket:
                     text = str(message.data)
                     new = text[skip:]
@@ -59,7 +59,7 @@ async def follow_program_log(
                 printed = str(error)
                 connection.notify(f"waiting for the head of job {name}: {printed}")
         job = await connection.get_job(name)
-        if _ray_job_id(job, step) != id or not can_become_true(job, "Running") or _is_prepared(job, step):
+        if _ray_job_id(job, step) != job_id or not can_become_true(job, "Running") or _is_prepared(job, step):
             return
         await asyncio.sleep(RETRY_S)
 
@@ -68,8 +68,8 @@ async def _wait_for_start(connection: Connection, name: str, step: str | None) -
     """Wait until the Ray job exists. Returns its id."""
     printed = ""
     async for job in connection.watch_job(name):
-        if id := _ray_job_id(job, step):
-            return id
+        if job_id := _ray_job_id(job, step):
+            return job_id
         if step and step not in [each["name"] for each in job["spec"].get("framework", {}).get("prepare", [])]:
             status_command = connection.kube_context.command_line(f"status {name}")
             raise NotFoundError(f"Job {name} has no step {step} in spec.framework.prepare.", next=status_command)
@@ -88,8 +88,8 @@ def _ray_job_id(job: Manifest, step: str | None) -> str | None:
     cluster = status.get("rayCluster", {})
     attempt = status.get("currentAttempt", {})
     if step is None or not cluster:
-        id: str | None = cluster.get("jobId")
-        return id
+        job_id: str | None = cluster.get("jobId")
+        return job_id
     heads = {each["headPodUid"] for each in status.get("prepared", []) if each["name"] == step}
     if attempt.get("prepareStep") != step and attempt.get("headPodUid") not in heads:
         return None

@@ -87,9 +87,15 @@ def get_reason(status: RLTrainingJobStatus) -> str:
         ConditionType.PREFLIGHT_PASSED,
         ConditionType.RUNNING,
     )
-    found = [condition for type in decisive if (condition := find_condition(status, type)) and is_true(status, type)]
+    found = [
+        condition
+        for condition_type in decisive
+        if (condition := find_condition(status, condition_type)) and is_true(status, condition_type)
+    ]
     found += [
-        condition for type in awaited if (condition := find_condition(status, type)) and not is_true(status, type)
+        condition
+        for condition_type in awaited
+        if (condition := find_condition(status, condition_type)) and not is_true(status, condition_type)
     ]
     return bound_reason(found[0].reason) if found else ""
 
@@ -107,8 +113,13 @@ def _list_reasons() -> frozenset[str]:
 
 def keep_conditions(status: RLTrainingJobStatus, *types: ConditionType) -> dict[ConditionType, ConditionUpdate]:
     """Updates that leave these conditions of the status unchanged."""
-    found = {type: condition for type in types if (condition := find_condition(status, type))}
-    return {type: ConditionUpdate(each.status, each.reason, each.message) for type, each in found.items()}
+    found = {
+        condition_type: condition for condition_type in types if (condition := find_condition(status, condition_type))
+    }
+    return {
+        condition_type: ConditionUpdate(each.status, each.reason, each.message)
+        for condition_type, each in found.items()
+    }
 
 
 def merge_conditions(
@@ -129,13 +140,13 @@ def merge_updates(
     if (stalled := every.get(ConditionType.STALLED)) and stalled.status == "True":
         every[ConditionType.RECONCILING] = ConditionUpdate("False", stalled.reason, stalled.message)
     merged = []
-    for type in (type for type in ConditionType if type in every):
-        update = every[type]
-        old = find_condition(status, type)
+    for condition_type in (known for known in ConditionType if known in every):
+        update = every[condition_type]
+        old = find_condition(status, condition_type)
         unchanged = old is not None and old.status == update.status
         merged.append(
             Condition(
-                type=type,
+                type=condition_type,
                 status=update.status,
                 reason=update.reason,
                 message=update.message,
@@ -150,13 +161,13 @@ def build_events(old: RLTrainingJobStatus, new: Sequence[Condition]) -> tuple[Ev
     """One event for each condition that became True, has a new problem, or is no longer suspended."""
     events = []
     for condition in new:
-        type = ConditionType(condition.type)
-        old_condition = find_condition(old, type)
-        default = DEFAULTS[type].reason if type in DEFAULTS else ""
+        condition_type = ConditionType(condition.type)
+        old_condition = find_condition(old, condition_type)
+        default = DEFAULTS[condition_type].reason if condition_type in DEFAULTS else ""
         before = (old_condition.status, old_condition.reason) if old_condition else ("False", default)
         if before == (condition.status, condition.reason):
             continue
-        if type == ConditionType.SUSPENDED and condition.status == "False" and before[0] == "True":
+        if condition_type == ConditionType.SUSPENDED and condition.status == "False" and before[0] == "True":
             events.append(Event("Normal", "Resumed", "The job is resumed."))
         elif event := _build_event(condition):
             events.append(event)

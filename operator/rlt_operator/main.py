@@ -93,9 +93,8 @@ async def run(
         stack.push_async_callback((await http_server.serve(metrics_port, ready=ready)).cleanup)
         if webhook and tls:
             await _serve_webhook(api, webhook, tls, runtimes, stack)
-        session = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), auto_decompress=False)
-        )
+        connector = aiohttp.TCPConnector(limit=0)
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, auto_decompress=False))
         in_cluster = client.in_cluster()
         log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": in_cluster})
         tasks = [asyncio.create_task(stop.wait())]
@@ -105,7 +104,6 @@ async def run(
             tasks.append(_start(election.run(after=synced), stack))
         else:
             leadership.extend(math.inf)
-
         tokens = ray_http.RayTokens(connected)
         heads = ray_http.to_pod_ip(session, tokens) if in_cluster else ray_http.through_pod_proxy(connected, tokens)
         send = fence(heads, leadership)

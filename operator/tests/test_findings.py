@@ -80,7 +80,7 @@ def test_the_first_finding_is_the_reason_of_failed_and_running_keeps_how_the_att
     failed = o.after(replace(observed, ray=o.ended("FAILED", OUT_OF_MEMORY)))
     released = o.after(replace(failed, cluster=None, pods=(), ray=None))
     for status in (failed.job.status, released.job.status):
-        reasons = [reason_of(status, type) for type in (C.FAILED, C.STALLED, C.RUNNING)]
+        reasons = [reason_of(status, condition_type) for condition_type in (C.FAILED, C.STALLED, C.RUNNING)]
         assert reasons == ["GpuOutOfMemory", "GpuOutOfMemory", "ProgramFailed"]
 
 

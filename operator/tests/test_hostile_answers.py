@@ -109,8 +109,8 @@ answers = st.fixed_dictionaries(
 LIMITED = o.changed(o.RUNNING, active_deadline_seconds=60, pending_deadline_seconds=60)
 LIMITED = o.changed(LIMITED, failure_policy=FailurePolicy(max_restarts=0, progress_deadline_seconds=1))
 STARTED = o.after(LIMITED, now=EARLIER)
-UNKNOWN_START = STARTED.job.status.model_copy(update={"start_time": None})
-UNKNOWN_START = replace(STARTED, job=replace(STARTED.job, status=UNKNOWN_START))
+STATUS = STARTED.job.status.model_copy(update={"start_time": None})
+UNKNOWN_START = replace(STARTED, job=replace(STARTED.job, status=STATUS))
 """The head has not reported when the program started."""
 HUNG = o.after(STARTED)
 """The operator has decided to write the stacks."""

@@ -141,8 +141,8 @@ async def test_a_failed_read_is_reported_and_the_other_conditions_remain(loop: L
     assert (after[C.STALLED].status, after[C.STALLED].reason) == ("True", Reason.REQUEST_FAILED)
     assert 'User "x" cannot list resource "pods". The operator retries at' in after[C.STALLED].message
     changed = {C.STALLED, C.RECONCILING}
-    assert {type: each for type, each in after.items() if type not in changed} == {
-        type: each for type, each in before.items() if type not in changed
+    assert {condition_type: each for condition_type, each in after.items() if condition_type not in changed} == {
+        condition_type: each for condition_type, each in before.items() if condition_type not in changed
     }
     assert loop.api.events["RequestFailed"] == 1
 

@@ -73,9 +73,9 @@ def main(arguments: list[str]) -> int:
     task = ray.remote(dump_node)
     references = {
         task.options(
-            num_cpus=0, scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(id, soft=False)
+            num_cpus=0, scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
         ).remote(): host
-        for id, host in nodes.items()
+        for node_id, host in nodes.items()
     }
     ready, late = ray.wait(list(references), num_returns=len(references), timeout=TIMEOUT_S)
     missing = [references[reference] for reference in late]

@@ -80,7 +80,8 @@ def _build_roll_export(spec: RLTrainingJobSpec, run: Run, step: int, target: str
     ROLL counts steps from 0, and a folder with the time of its start contains the checkpoints of an attempt
     (rlt_pod/command/checkpoints.py).
     """
-    attempts, name = f"{run.checkpoints}/*", f"checkpoint-{step - 1}"
+    attempts = f"{run.checkpoints}/*"
+    name = f"checkpoint-{step - 1}"
     strategy, _ = read_strategy(get_block(read_overrides(spec.framework.overrides), "actor_train"))
     if not strategy.startswith("megatron"):
         return Export(f"{attempts}/{name}")

@@ -89,7 +89,8 @@ def find_program(command: Sequence[str]) -> Program | None:
         if rest and rest[-1][1].isdigit() and len(words) > position + 1 + len(rest):
             rest.pop()  # the file descriptor of 2>&1
         found = _parse_hydra(rest) if PROGRAMS[known] == "verl" else Program("openrlhf", tuple(_parse_flags(rest)))
-        separate, in_script = known in SEPARATE, len({index for index, _ in words}) < len(words)
+        separate = known in SEPARATE
+        in_script = len({index for index, _ in words}) < len(words)
         return replace(found, own_config=found.own_config or separate, separate=separate, in_script=in_script)
     return None
 
@@ -139,7 +140,8 @@ def parse_overrides(overrides: Sequence[str]) -> tuple[Argument, ...]:
 
 
 def _parse_hydra(words: Iterable[tuple[int, str]]) -> Program:
-    arguments, own_config = [], False
+    arguments = []
+    own_config = False
     for index, word in words:
         own_config |= word.partition("=")[0] in CONFIG_OPTIONS
         match = re.fullmatch(r"(\+\+|\+|~|)([A-Za-z_][\w./@-]*)(?:=(.*))?", word, re.DOTALL)

@@ -103,7 +103,7 @@ def _pod(pod: Job, now: datetime) -> tuple[object, ...]:
 
 
 def _format_problems(job: Job, width: int | None) -> list[str]:
-    conditions = [get_condition(job, type) for type in ("Failed", "Stalled")]
+    conditions = [get_condition(job, condition_type) for condition_type in ("Failed", "Stalled")]
     unique = {each["message"]: each["reason"] for each in conditions if each.get("status") == "True"}
     problems = [line for message, reason in unique.items() for line in wrap(f"{reason}: {message}", width, start="! ")]
     if not problems and not job.get("status", {}).get("findings"):

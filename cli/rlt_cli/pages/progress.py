@@ -57,7 +57,7 @@ def format_header(job: Job, width: int | None = None) -> list[str]:
 
 def format_checklist(job: Job, now: datetime, width: int | None = None) -> list[str]:
     """The steps of the start-up, until the first step of the training. Empty after it and after the end."""
-    conditions = [(label, get_condition(job, type)) for type, label in CHECKLIST.items()]
+    conditions = [(label, get_condition(job, condition_type)) for condition_type, label in CHECKLIST.items()]
     known = [(label, found) for label, found in conditions if found]
     if not known or _has_started(job):
         return []
@@ -108,7 +108,7 @@ def color_mark(mark: str) -> str:
 
 def _has_started(job: Job) -> bool:
     step = job.get("status", {}).get("progress", {}).get("step")
-    ended = any(is_true(job, type) for type in ("Succeeded", "Failed", "Suspended"))
+    ended = any(is_true(job, condition_type) for condition_type in ("Succeeded", "Failed", "Suspended"))
     return ended or bool(step and get_condition(job, "Running").get("status") == "True")
 
 

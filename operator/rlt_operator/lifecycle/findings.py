@@ -48,7 +48,7 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
         return replace(verdict, findings=(*problems, *find_broken_rules(report))[:MAX_FINDINGS])
     if C.SUSPENDED in verdict.conditions:
         return verdict
-    ended = [update for type, update in verdict.conditions.items() if _reports_end(type, update)]
+    ended = [update for condition_type, update in verdict.conditions.items() if _reports_end(condition_type, update)]
     if not ended:
         return verdict if status.attempts else _find_causes_of_waiting(observed, verdict)
     attempt = verdict.attempt or (status.attempts[-1] if status.attempts else None)
@@ -94,12 +94,15 @@ def _add_best(verdict: Verdict, findings: Sequence[FailureFinding]) -> Verdict:
     if not findings or findings[0].severity != "error":
         return verdict
     conditions = dict(verdict.conditions)
-    for type, update in verdict.conditions.items():
-        if _reports_end(type, update) or (type == C.STALLED and update.status == "True"):
-            conditions[type] = replace(update, message=_add(update.message, findings[0]))
+    for condition_type, update in verdict.conditions.items():
+        if _reports_end(condition_type, update) or (condition_type == C.STALLED and update.status == "True"):
+            conditions[condition_type] = replace(update, message=_add(update.message, findings[0]))
     failed = verdict.conditions.get(C.FAILED)
     if failed is not None and failed.reason in EXPLAINED:
-        conditions |= {type: replace(conditions[type], reason=findings[0].code) for type in (C.FAILED, C.STALLED)}
+        conditions |= {
+            condition_type: replace(conditions[condition_type], reason=findings[0].code)
+            for condition_type in (C.FAILED, C.STALLED)
+        }
     return replace(verdict, message=_add(verdict.message, findings[0]), conditions=conditions)
 
 

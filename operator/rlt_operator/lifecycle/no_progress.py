@@ -69,7 +69,7 @@ def _wait(observed: Observed, spec: RLTrainingJobSpec, message: str, stacks: Sta
     """Record the stacks or, if nothing about them changes, submit the Ray job that writes them."""
     attempt = observed.attempt
     ray = observed.ray
-    id = observed.stacks_id
+    stacks_id = observed.stacks_id
     conditions = {
         C.CLUSTER_READY: build_cluster_ready(observed, spec),
         C.RUNNING: ConditionUpdate("True", Reason.NO_PROGRESS, f"{message} Collecting the stacks of its processes."),
@@ -77,10 +77,10 @@ def _wait(observed: Observed, spec: RLTrainingJobSpec, message: str, stacks: Sta
     verdict = Verdict(conditions[C.RUNNING].message, conditions=conditions, stacks=stacks, requeue_after=0)
     if attempt is None or attempt.stacks != stacks:
         return verdict
-    if ray is None or ray.unreachable or ray.stacks or id is None:
+    if ray is None or ray.unreachable or ray.stacks or stacks_id is None:
         return replace(verdict, requeue_after=STOPPING_INTERVAL_S)
     metadata = {"rlt.dev/job": observed.job.name, "rlt.dev/uid": observed.job.uid}
-    submission = Submission("the stack dump", id, build_stacks_entrypoint(observed.job, spec), metadata)
+    submission = Submission("the stack dump", stacks_id, build_stacks_entrypoint(observed.job, spec), metadata)
     return replace(verdict, submit=submission, requeue_after=ACCEPTANCE_INTERVAL_S)
 
 

@@ -59,12 +59,12 @@ def _succeed(message: str, cluster: ConditionUpdate) -> Verdict:
 
 def _submit(observed: Observed, spec: RLTrainingJobSpec, cluster: ConditionUpdate) -> Verdict | None:
     job = observed.job
-    id = observed.preflight_id
-    if id is None:
+    preflight_id = observed.preflight_id
+    if preflight_id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
     # Level full runs the program, which needs its packages.
     runtime_env = build_runtime_env(spec.framework) if get_level(spec) == "full" else {}
-    submission = Submission("the preflight checks", id, PREFLIGHT_ENTRYPOINT, metadata, runtime_env)
+    submission = Submission("the preflight checks", preflight_id, PREFLIGHT_ENTRYPOINT, metadata, runtime_env)
     message = "The cluster is ready; the preflight checks are submitted."
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CHECKING, message))

@@ -50,12 +50,12 @@ def _wait(message: str, cluster: ConditionUpdate, prepared: PreparedStep | None 
 
 def _submit(observed: Observed, spec: RLTrainingJobSpec, step: PrepareStep, cluster: ConditionUpdate) -> Verdict | None:
     job = observed.job
-    id = observed.step_id
-    if id is None:
+    step_id = observed.step_id
+    if step_id is None:
         return None
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
     name = f"step {step.name} of spec.framework.prepare"
-    submission = Submission(name, id, build_step_entrypoint(job, spec, step), metadata)
+    submission = Submission(name, step_id, build_step_entrypoint(job, spec, step), metadata)
     message = f"The cluster is ready; {name} is submitted."
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.PREPARING, message))
 

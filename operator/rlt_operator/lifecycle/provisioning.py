@@ -29,16 +29,16 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
     """The cluster is ready and Ray does not have the program: submit it."""
     job = observed.job
     ray = observed.ray
-    id = observed.submission_id
+    job_id = observed.submission_id
     cluster = build_cluster_ready(observed, spec)
-    if ray is None or id is None or cluster.status == "False":
+    if ray is None or job_id is None or cluster.status == "False":
         return None
     if ray.unreachable:
         message = f"The cluster is ready; waiting for Ray's job API: {ray.unreachable}"
         waiting = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, message)
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
-    submission = Submission("the job", id, build_entrypoint(job, spec), metadata, build_runtime_env(spec.framework))
+    submission = Submission("the job", job_id, build_entrypoint(job, spec), metadata, build_runtime_env(spec.framework))
     submitted = ConditionUpdate("False", Reason.SUBMITTED, "The Ray job is submitted.")
     return submit(observed, submission, cluster, submitted)
 

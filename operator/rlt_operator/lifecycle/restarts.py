@@ -237,7 +237,8 @@ def _count_seconds_since_end(observed: Observed, now: datetime) -> float:
 
 def _await_cause(observed: Observed, verdict: Verdict) -> Verdict:
     """The conditions of the status, until it is known whether a disruption ended the Ray job."""
-    kept = keep_conditions(observed.job.status, *(type for type in C if type not in (C.FAILED, C.STALLED)))
+    others = [condition_type for condition_type in C if condition_type not in (C.FAILED, C.STALLED)]
+    kept = keep_conditions(observed.job.status, *others)
     message = f"The Ray job has ended. Waiting for a disruption that explains it: {verdict.message}"
     for pod in observed.pods:
         if pod.node and pod.name in verdict.message:

@@ -29,7 +29,8 @@ def job_is_finished(observed: Observed, now: datetime) -> Verdict | None:
     """Succeeded or Failed is True, which is final: release the cluster, and delete the job after its TTL."""
     status = observed.job.status
     spec = observed.job.spec
-    final = next((find_condition(status, type) for type in (C.SUCCEEDED, C.FAILED) if is_true(status, type)), None)
+    outcomes = [outcome for outcome in (C.SUCCEEDED, C.FAILED) if is_true(status, outcome)]
+    final = find_condition(status, outcomes[0]) if outcomes else None
     if final is None:
         return None
     conditions = {
@@ -137,13 +138,13 @@ def head_lost(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Ver
 
 def _find_accepted_id(observed: Observed) -> str | None:
     """Id of the Ray job that the head has accepted last."""
-    id = observed.submission_id
+    job_id = observed.submission_id
     attempt = observed.attempt
     if observed.is_submitted:
-        return id
+        return job_id
     if observed.is_preflight_submitted:
         return observed.preflight_id
-    return names.step_id(id, attempt.prepare_step) if id and attempt and attempt.prepare_step else None
+    return names.step_id(job_id, attempt.prepare_step) if job_id and attempt and attempt.prepare_step else None
 
 
 def _awaits_answer(observed: Observed) -> bool:

@@ -126,8 +126,8 @@ def choose_target(observed: Observed) -> Target | None:
     """
     job = observed.job
     cluster = observed.owned_cluster
-    id = observed.submission_id
-    if cluster is None or cluster.deleting or job.spec is None or id is None:
+    job_id = observed.submission_id
+    if cluster is None or cluster.deleting or job.spec is None or job_id is None:
         return None
     head = next((pod for pod in observed.cluster_pods if pod.is_head and pod.phase == "Running"), None)
     if head is None or head.ip is None:
@@ -136,7 +136,7 @@ def choose_target(observed: Observed) -> Target | None:
     attempt = observed.attempt
     stacks_id = observed.stacks_id if attempt and attempt.stacks and attempt.stacks.result is None else None
     address = Head(job.namespace, head.name, head.ip, head.ray_token, job.uid)
-    return Target(address, head.uid, id, observed.step_id, preflight_id, stacks_id)
+    return Target(address, head.uid, job_id, observed.step_id, preflight_id, stacks_id)
 
 
 def is_unknown(observed: Observed) -> bool:

@@ -85,7 +85,7 @@ def test_a_job_succeeds_despite_a_crash_of_the_operator(
     last = o.final_log().splitlines()[-1]
     start(kubernetes, namespace, ray, f"{gate.wait}print({last!r})")
     kubernetes.wait(namespace, "Running")
-    (id,) = (id for id in ray.jobs() if id == kubernetes.status(namespace)["rayCluster"]["jobId"])
+    (job_id,) = (known for known in ray.jobs() if known == kubernetes.status(namespace)["rayCluster"]["jobId"])
     operator.kill()
     operator.start()
     gate.open()
@@ -96,7 +96,7 @@ def test_a_job_succeeds_despite_a_crash_of_the_operator(
     status = kubernetes.status(namespace)
     assert status["progress"]["display"] == "100%"
     assert status["startTime"] <= status["completionTime"]
-    assert [other for other in ray.jobs() if other.startswith("sum-") and other != id] == []
+    assert [other for other in ray.jobs() if other.startswith("sum-") and other != job_id] == []
     assert sorted(kubernetes.events(namespace)) == ["Accepted", "Running", "Succeeded"]
 
 
@@ -233,9 +233,9 @@ def test_suspension_stops_the_ray_job(
 ) -> None:
     start(kubernetes, namespace, ray, gate.wait)
     kubernetes.wait(namespace, "Running")
-    id = kubernetes.status(namespace)["rayCluster"]["jobId"]
+    job_id = kubernetes.status(namespace)["rayCluster"]["jobId"]
     kubernetes.suspend(namespace, True)
-    eventually("stopped", lambda: ray.jobs()[id] == "STOPPED")
+    eventually("stopped", lambda: ray.jobs()[job_id] == "STOPPED")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
     assert kubernetes.condition(namespace, "Failed")[0] == "False"
 
@@ -246,16 +246,16 @@ def test_a_stop_that_the_status_does_not_hold_is_not_sent(
     """The API server rejects the status while the job is suspended and resumed. The program is not touched."""
     start(kubernetes, namespace, ray, gate.wait)
     kubernetes.wait(namespace, "Running")
-    id = kubernetes.status(namespace)["rayCluster"]["jobId"]
+    job_id = kubernetes.status(namespace)["rayCluster"]["jobId"]
     with kubernetes.deny_status_writes(namespace):
         kubernetes.suspend(namespace, True)
         failures = operator.unreported_failures()
         eventually("two failed reconciliations", lambda: operator.unreported_failures() >= failures + 2)
-        assert ray.jobs()[id] == "RUNNING"
+        assert ray.jobs()[job_id] == "RUNNING"
         kubernetes.suspend(namespace, False)
     gate.open()
     kubernetes.wait(namespace, "Succeeded")
-    assert ray.jobs()[id] == "SUCCEEDED"
+    assert ray.jobs()[job_id] == "SUCCEEDED"
 
 
 @pytest.mark.parametrize("cause", ["Cancelled", "DeadlineExceeded"])
@@ -269,7 +269,7 @@ def test_a_program_saves_its_state_before_the_job_fails(
     script += f"signal.signal(signal.SIGTERM, save)\nprint('ready', flush=True)\n{gate.wait}"
     start(kubernetes, namespace, ray, script, activeDeadlineSeconds=3 if cause == "DeadlineExceeded" else 3600)
     kubernetes.wait(namespace, "Running")
-    id = kubernetes.status(namespace)["rayCluster"]["jobId"]
+    job_id = kubernetes.status(namespace)["rayCluster"]["jobId"]
     if cause == "Cancelled":
         kubernetes.cancel(namespace)
     eventually("a stop request", lambda: (kubernetes.status(namespace).get("currentAttempt") or {}).get("stop"))
@@ -278,7 +278,7 @@ def test_a_program_saves_its_state_before_the_job_fails(
     kubernetes.wait(namespace, "Failed")
     assert kubernetes.condition(namespace, "Failed")[1] == cause
     assert "may be missing" not in kubernetes.status(namespace)["message"]
-    assert (saved.exists(), ray.jobs()[id]) == (True, "STOPPED")
+    assert (saved.exists(), ray.jobs()[job_id]) == (True, "STOPPED")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
 
 
@@ -354,7 +354,7 @@ def test_a_failed_preflight_check_fails_the_job(
     the checks."""
     start_job(kubernetes, namespace, ray, {**o.COMMAND_SPEC, "preflight": {"level": "basic"}})
     kubernetes.wait(namespace, "PreflightPassed", "Checking")
-    id = kubernetes.status(namespace)["rayCluster"]["preflightJobId"]
+    preflight_id = kubernetes.status(namespace)["rayCluster"]["preflightJobId"]
     operator.kill()
     operator.start()
     kubernetes.wait(namespace, "Failed", "PreflightFailed")
@@ -363,6 +363,6 @@ def test_a_failed_preflight_check_fails_the_job(
     assert {name for name, check in found.items() if check["result"] == "failed"} == {"dns"}
     assert "cannot resolve sum-head-svc" in found["dns"]["message"]
     assert {check["stage"] for check in found.values()} == {"network"}
-    uid = id.removesuffix("-preflight")
-    assert {name: state for name, state in ray.jobs().items() if name.startswith(uid)} == {id: "FAILED"}
+    uid = preflight_id.removesuffix("-preflight")
+    assert {name: state for name, state in ray.jobs().items() if name.startswith(uid)} == {preflight_id: "FAILED"}
     assert kubernetes.events(namespace).count("PreflightFailed") == 1

@@ -67,7 +67,7 @@ def test_only_the_operator_and_rlt_reach_ray_and_the_driver(
     kubernetes.make_service(namespace, ray)
     make_ready(kubernetes, namespace, ray)
     kubernetes.wait(namespace, "Running")
-    id = kubernetes.status(namespace)["rayCluster"]["jobId"]
+    job_id = kubernetes.status(namespace)["rayCluster"]["jobId"]
     eventually("the progress", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == 1)
 
     jobs = f"http://{ray.address}:{ray.port}/api/jobs"
@@ -76,13 +76,13 @@ def test_only_the_operator_and_rlt_reach_ray_and_the_driver(
     others = read_token_of_another_job(kubernetes, namespace)
     for token, status in ((None, {401}), ("guessed", {401, 403}), (others, {401, 403})):
         assert attack(f"{jobs}/", token, submission) in status
-        assert attack(f"{jobs}/{id}/stop", token, {}) in status
-        assert attack(f"{jobs}/{id}/logs", token) in status
-        assert attack(f"http://{ray.address}:{ray.port}/api/v0/logs/file?submission_id={id}", token) in status
+        assert attack(f"{jobs}/{job_id}/stop", token, {}) in status
+        assert attack(f"{jobs}/{job_id}/logs", token) in status
+        assert attack(f"http://{ray.address}:{ray.port}/api/v0/logs/file?submission_id={job_id}", token) in status
         for path in ("/progress", "/history", "/rollouts", "/spans", "/logs"):
             assert attack(driver + path, token) in status
-    assert set(ray.jobs()) == {id}
-    assert ray.jobs()[id] == "RUNNING"
+    assert set(ray.jobs()) == {job_id}
+    assert ray.jobs()[job_id] == "RUNNING"
     # What KubeRay's probes and Prometheus read needs no token.
     assert attack(f"http://{ray.address}:{ray.port}/api/gcs_healthz") == 200
     assert attack(f"{driver}/metrics") == 200

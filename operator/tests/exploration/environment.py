@@ -298,9 +298,9 @@ def _edit_spec(world: World, **changes: Any) -> bool:
 
 def _end_program(world: World, states: set[str], state: str) -> bool:
     for jobs in world.ray.values():
-        for id in jobs:
-            if jobs[id] in states:
-                jobs[id] = state
+        for job_id in jobs:
+            if jobs[job_id] in states:
+                jobs[job_id] = state
                 return True
     return False
 

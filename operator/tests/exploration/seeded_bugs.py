@@ -47,8 +47,8 @@ def the_program_is_stopped_before_the_status_records_it() -> Iterator[None]:
 
     def stop_program(observed: Observed, *arguments: Any) -> Verdict | None:
         waiting = real(observed, *arguments)
-        id = observed.submission_id
-        return waiting and replace(waiting, stop=id)
+        job_id = observed.submission_id
+        return waiting and replace(waiting, stop=job_id)
 
     with mock.patch.object(running, "stop_program", stop_program):
         yield

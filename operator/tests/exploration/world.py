@@ -114,20 +114,20 @@ class World:
             raise UnreachableError("no answer")
         jobs = self.ray.setdefault(pod["metadata"]["uid"], {})
         if request.path == "/api/jobs/" and request.body:
-            id = request.body["submission_id"]
-            if id in jobs:
-                return 500, f"Job {id} already exists"
-            jobs[id] = "RUNNING"
+            job_id = request.body["submission_id"]
+            if job_id in jobs:
+                return 500, f"Job {job_id} already exists"
+            jobs[job_id] = "RUNNING"
             return 200, "{}"
-        id = request.path.removeprefix("/api/jobs/").removesuffix("/stop")
+        job_id = request.path.removeprefix("/api/jobs/").removesuffix("/stop")
         if request.method == "POST":
-            if jobs.get(id) == "RUNNING":
-                jobs[id] = "STOPPING"
+            if jobs.get(job_id) == "RUNNING":
+                jobs[job_id] = "STOPPING"
             return 200, "{}"
         if request.path.startswith("/api/jobs/"):
-            if id not in jobs:
-                return 404, f"Job {id} does not exist"
-            return 200, json.dumps({"status": {"STOPPING": "RUNNING"}.get(jobs[id], jobs[id])})
+            if job_id not in jobs:
+                return 404, f"Job {job_id} does not exist"
+            return 200, json.dumps({"status": {"STOPPING": "RUNNING"}.get(jobs[job_id], jobs[job_id])})
         return 404, "no such page"
 
     # What the operator does

@@ -70,7 +70,9 @@ def list_options(spec: RLTrainingJobSpec, run: Run) -> Options:
 
 def _list_placement(spec: RLTrainingJobSpec) -> Options:
     """All models on all devices."""
-    nodes, devices, rollout = spec.cluster.workers[0].replicas, count_devices(spec), spec.rollout
+    nodes = spec.cluster.workers[0].replicas
+    devices = count_devices(spec)
+    rollout = spec.rollout
     models = ["actor", "ref", *(["critic"] if spec.algorithm.critic else [])]
     models += ["reward"] if any(each.model for each in spec.rewards) else []
     return {
@@ -87,7 +89,8 @@ def _list_placement(spec: RLTrainingJobSpec) -> Options:
 
 
 def _list_data(data: Data, spec: RLTrainingJobSpec) -> Options:
-    validation, hub = spec.training.validation, data.hub
+    validation = spec.training.validation
+    hub = data.hub
     return {
         "data.prompt_dataset": hub.name if hub else ",".join(data.files or []),
         "data.prompt_split": hub.split if hub else None,
@@ -109,7 +112,9 @@ def _list_data(data: Data, spec: RLTrainingJobSpec) -> Options:
 
 
 def _list_model(model: Model, spec: RLTrainingJobSpec) -> Options:
-    fsdp, reference, lora = spec.training.fsdp, spec.training.reference, model.lora
+    fsdp = spec.training.fsdp
+    reference = spec.training.reference
+    lora = model.lora
     modules = lora.target_modules if lora else []
     return {
         "actor.model_name_or_path": model.path,
@@ -130,7 +135,9 @@ def _list_model(model: Model, spec: RLTrainingJobSpec) -> Options:
 
 
 def _list_optimization(spec: RLTrainingJobSpec) -> Options:
-    training, schedule, critic = spec.training, spec.training.lr_schedule, spec.algorithm.critic
+    training = spec.training
+    schedule = spec.training.lr_schedule
+    critic = spec.algorithm.critic
     limit = training.ppo_micro_batch_size_per_device
     share = max(1, training.train_batch_size * spec.rollout.n // count_shares(spec))
     options: Options = {
@@ -162,9 +169,13 @@ def _list_optimization(spec: RLTrainingJobSpec) -> Options:
 
 
 def _list_algorithm(spec: RLTrainingJobSpec) -> Options:
-    algorithm, critic, correction = spec.algorithm, spec.algorithm.critic, spec.algorithm.rollout_correction
-    control, buffer = algorithm.kl_in_reward, algorithm.overlong_buffer
-    low, high = algorithm.clip_ratio_low, algorithm.clip_ratio_high
+    algorithm = spec.algorithm
+    critic = spec.algorithm.critic
+    correction = spec.algorithm.rollout_correction
+    control = algorithm.kl_in_reward
+    buffer = algorithm.overlong_buffer
+    low = algorithm.clip_ratio_low
+    high = algorithm.clip_ratio_high
     estimator = ESTIMATORS[algorithm.adv_estimator]
     if estimator == "group_norm" and not algorithm.norm_adv_by_std_in_grpo:
         estimator = "dr_grpo"
@@ -227,7 +238,8 @@ def _list_checkpoints(spec: RLTrainingJobSpec, run: Run) -> Options:
 
 
 def _list_loggers(spec: RLTrainingJobSpec, run: Run) -> Options:
-    wandb, tensorboard = spec.observability.wandb, spec.observability.tensorboard
+    wandb = spec.observability.wandb
+    tensorboard = spec.observability.tensorboard
     directory = (tensorboard.directory or f"{run.directory}/tensorboard") if tensorboard else None
     options: Options = {"logger.tensorboard_dir": directory}
     if wandb:

@@ -32,7 +32,8 @@ def place_roles(spec: RLTrainingJobSpec) -> tuple[list[int], list[int]]:
 
     ROLL numbers the devices of all nodes. It does not distinguish the groups, so that only their sizes count.
     """
-    groups, rollout = spec.cluster.workers, spec.rollout
+    groups = spec.cluster.workers
+    rollout = spec.rollout
     sizes = [group.replicas * (group.accelerator.count if group.accelerator else 1) for group in groups]
     total = list(range(sum(sizes)))
     if rollout.mode == "colocated":
@@ -50,7 +51,9 @@ def build_actor(
     domains: Sequence[str],
 ) -> Settings:
     """Build the role that trains the policy."""
-    training, schedule, devices = spec.training, spec.training.lr_schedule, _choose_devices(chosen, devices)
+    training = spec.training
+    schedule = spec.training.lr_schedule
+    devices = _choose_devices(chosen, devices)
     role: Settings = {
         "model_args": {**_build_model(spec, model), **_build_lora(model)},
         "training_args": {
@@ -181,9 +184,11 @@ def build_reference(
     spec: RLTrainingJobSpec, model: Model, devices: list[int], chosen: Mapping[str, JsonValue]
 ) -> Settings:
     """Build the reference, by default with the kind of strategy and the parallel sizes of the actor."""
-    training, reference = spec.training, spec.training.reference
+    training = spec.training
+    reference = spec.training.reference
     size = reference.log_prob_micro_batch_size_per_device if reference else None
-    own, trained = get_block(chosen, "reference"), read_strategy(get_block(chosen, "actor_train"))
+    own = get_block(chosen, "reference")
+    trained = read_strategy(get_block(chosen, "actor_train"))
     devices = _choose_devices(own, devices)
     kind = trained[0].replace("_train", "_infer")
     strategy = _build_training_strategy(spec, len(devices), own, kind)

@@ -101,7 +101,8 @@ def list_settings(spec: RLTrainingJobSpec, run: Run) -> Settings:
     """List the settings of a valid spec, without framework.overrides."""
     assert spec.data
     assert spec.model
-    chosen, critic = read_overrides(spec.framework.overrides), spec.algorithm.critic
+    chosen = read_overrides(spec.framework.overrides)
+    critic = spec.algorithm.critic
     train, infer = place_roles(spec)
     # Rewards of the overrides are instead of the default one.
     domains = [DOMAIN] if spec.rewards else [*get_block(chosen, "rewards")] or [DOMAIN]
@@ -126,7 +127,9 @@ def list_settings(spec: RLTrainingJobSpec, run: Run) -> Settings:
 
 def _list_run(spec: RLTrainingJobSpec, run: Run) -> Settings:
     """Checkpoints are written to, and moved within, one folder, because ROLL removes old ones from output_dir alone."""
-    training, checkpoint, validation = spec.training, spec.checkpoint, spec.training.validation
+    training = spec.training
+    checkpoint = spec.checkpoint
+    validation = spec.training.validation
     steps = training.total_steps or 1
     modes: Settings = {
         "auto": f"${{oc.decode:${{oc.env:{RESUME_VARIABLE},'false'}}}}",
@@ -165,8 +168,12 @@ def _list_batches(spec: RLTrainingJobSpec, data: Data) -> Settings:
 
 
 def _list_algorithm(spec: RLTrainingJobSpec) -> Settings:
-    algorithm, control, critic = spec.algorithm, spec.algorithm.kl_in_reward, spec.algorithm.critic
-    low, high, correction = algorithm.clip_ratio_low, algorithm.clip_ratio_high, algorithm.rollout_correction
+    algorithm = spec.algorithm
+    control = spec.algorithm.kl_in_reward
+    critic = spec.algorithm.critic
+    low = algorithm.clip_ratio_low
+    high = algorithm.clip_ratio_high
+    correction = algorithm.rollout_correction
     estimator = ESTIMATORS[algorithm.adv_estimator]
     if algorithm.adv_estimator == "grpo" and not algorithm.norm_adv_by_std_in_grpo:
         estimator = DR_GRPO
@@ -205,7 +212,8 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Settings:
 
 def _list_observability(spec: RLTrainingJobSpec, run: Run) -> Settings:
     """ROLL has one tracker. The tracker stdout prints the metrics of each step."""
-    wandb, tensorboard = spec.observability.wandb, spec.observability.tensorboard
+    wandb = spec.observability.wandb
+    tensorboard = spec.observability.tensorboard
     settings: Settings = {"track_with": "stdout", "profiler_output_dir": f"{run.directory}/profile"}
     if wandb:
         kwargs: Settings = {"project": wandb.project or run.namespace, "name": run.name, "log_dir": run.directory}

@@ -46,7 +46,8 @@ def list_placement(spec: RLTrainingJobSpec) -> dict[str, JsonValue]:
 def _list_mode(spec: RLTrainingJobSpec) -> dict[str, JsonValue]:
     """A response spans at most max_steps + 1 versions of the weights. verl waits for an older one instead of dropping
     it."""
-    mode, staleness = MODES[spec.rollout.mode], spec.rollout.staleness
+    mode = MODES[spec.rollout.mode]
+    staleness = spec.rollout.staleness
     ahead = staleness.max_steps if staleness else 0
     return {
         "trainer.v1.trainer_mode": mode,

@@ -109,9 +109,14 @@ def _build_precision(model: Model) -> JsonValue:
 
 
 def _list_actor(spec: RLTrainingJobSpec, model: Model) -> Settings:
-    training, algorithm, old = spec.training, spec.algorithm, is_old(spec.framework)
-    fsdp, schedule, optim = training.fsdp, training.lr_schedule, f"{ACTOR}.optim"
-    low, high = algorithm.clip_ratio_low, algorithm.clip_ratio_high
+    training = spec.training
+    algorithm = spec.algorithm
+    old = is_old(spec.framework)
+    fsdp = training.fsdp
+    schedule = training.lr_schedule
+    optim = f"{ACTOR}.optim"
+    low = algorithm.clip_ratio_low
+    high = algorithm.clip_ratio_high
     settings: Settings = {
         f"{ACTOR}.strategy": training.strategy,
         f"{ACTOR}.ppo_mini_batch_size": training.ppo_mini_batch_size or training.train_batch_size,
@@ -161,7 +166,8 @@ def _list_actor(spec: RLTrainingJobSpec, model: Model) -> Settings:
 
 def _list_reference(spec: RLTrainingJobSpec, model: Model) -> Settings:
     """The reference model. verl 0.5 shards it over all devices."""
-    training, reference = spec.training, spec.training.reference
+    training = spec.training
+    reference = spec.training.reference
     limit = reference.log_prob_micro_batch_size_per_device if reference else None
     settings: Settings = {
         f"{REF}.strategy": training.strategy,
@@ -180,7 +186,9 @@ def _list_reference(spec: RLTrainingJobSpec, model: Model) -> Settings:
 
 
 def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings:
-    rollout, training, validation = spec.rollout, spec.training, spec.training.validation
+    rollout = spec.rollout
+    training = spec.training
+    validation = spec.training.validation
     temperature = validation.temperature if validation else 0.0
     longest = rollout.max_model_len or data.max_prompt_length + data.max_response_length
     settings: Settings = {
@@ -214,7 +222,9 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
 
 def _list_algorithm(spec: RLTrainingJobSpec) -> Settings:
     algorithm = spec.algorithm
-    control, groups, correction = algorithm.kl_in_reward, algorithm.filter_groups, algorithm.rollout_correction
+    control = algorithm.kl_in_reward
+    groups = algorithm.filter_groups
+    correction = algorithm.rollout_correction
     settings: Settings = {
         "algorithm.adv_estimator": algorithm.adv_estimator,
         "algorithm.norm_adv_by_std_in_grpo": algorithm.norm_adv_by_std_in_grpo,
@@ -237,7 +247,8 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Settings:
             "algorithm.filter_groups.max_num_gen_batches": groups.max_num_gen_batches,
         }
     if correction:
-        lower, upper = correction.lower_threshold, correction.threshold
+        lower = correction.lower_threshold
+        upper = correction.threshold
         settings |= {
             "algorithm.rollout_correction.rollout_is": None if correction.level == "none" else correction.level,
             "algorithm.rollout_correction.rollout_is_threshold": upper if lower is None else f"{lower}_{upper}",
@@ -249,8 +260,10 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Settings:
 
 
 def _list_critic(critic: Critic, spec: RLTrainingJobSpec, model: Model) -> Settings:
-    training, old = spec.training, is_old(spec.framework)
-    fsdp, limit = "critic.model.fsdp_config" if old else "critic.fsdp", training.ppo_micro_batch_size_per_device
+    training = spec.training
+    old = is_old(spec.framework)
+    fsdp = "critic.model.fsdp_config" if old else "critic.fsdp"
+    limit = training.ppo_micro_batch_size_per_device
     settings: Settings = {
         "critic.strategy": training.strategy,
         "critic.model.path": critic.model_path or model.path,
@@ -283,8 +296,10 @@ def _list_critic(critic: Critic, spec: RLTrainingJobSpec, model: Model) -> Setti
 
 def _list_reward(spec: RLTrainingJobSpec, data: Data) -> Settings:
     """The reward function and DAPO's penalty. Without a function, verl selects one by the column data_source."""
-    old, buffer = is_old(spec.framework), spec.algorithm.overlong_buffer
-    block, settings = "custom_reward_function" if old else "reward.custom_reward_function", Settings()
+    old = is_old(spec.framework)
+    buffer = spec.algorithm.overlong_buffer
+    block = "custom_reward_function" if old else "reward.custom_reward_function"
+    settings = Settings()
     for reward in spec.rewards:
         if reward.function is None:
             continue
@@ -311,7 +326,9 @@ def _list_reward(spec: RLTrainingJobSpec, data: Data) -> Settings:
 
 
 def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
-    training, checkpoint, validation = spec.training, spec.checkpoint, spec.training.validation
+    training = spec.training
+    checkpoint = spec.checkpoint
+    validation = spec.training.validation
     resume = choose_resume(checkpoint, run)
     return {
         **list_placement(spec),
@@ -335,8 +352,11 @@ def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
 
 
 def _list_observability(spec: RLTrainingJobSpec, run: Run) -> Settings:
-    observability, old = spec.observability, is_old(spec.framework)
-    wandb, timeline, profiler = observability.wandb, observability.timeline, observability.profiler
+    observability = spec.observability
+    old = is_old(spec.framework)
+    wandb = observability.wandb
+    timeline = observability.timeline
+    profiler = observability.profiler
     logger: list[JsonValue] = ["console"]
     logger += ["wandb"] if wandb else []
     logger += ["tensorboard"] if observability.tensorboard else []
