@@ -158,10 +158,10 @@ def _build_element(kind: Any, value: Any, variant: int) -> str:
         return ANY[variant % len(ANY)]
     if kind is constants.IN:
         choices = _list_characters(value)
-        return str(choices[variant % len(choices)])
+        return choices[variant % len(choices)]
     if kind in (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT):
         least, most, body = value
-        return _build_example(list(body), variant) * min(max(least, 1), most)
+        return _build_example(list(body), variant) * int(min(max(least, 1), most))
     children = _list_children((kind, value))
     if not children or kind in (constants.ASSERT, constants.ASSERT_NOT):
         return ""
