@@ -73,8 +73,8 @@ def process_group(device: str) -> Iterator[None]:
 
 
 def measure_step(words: Sequence[str], device: str) -> dict[str, Any]:
-    """Return the result of bench/train_step.py with these arguments. What the run leaves is released, so that the peak
-    memory of a GPU is that of the next run alone. A CPU's is that of the process."""
+    """Return the result of bench/train_step.py with these arguments. What the run leaves is released, so that the next
+    run has its own peak memory on a GPU. On a CPU, the peak of the whole process is returned."""
     try:
         return train_step.measure(train_step.parse_arguments(words), device, 1)
     finally:

@@ -81,7 +81,7 @@ def test_a_deleted_config_of_a_command_is_restored() -> None:
 
 
 def test_missing_programs_are_restored_while_pods_may_mount_them() -> None:
-    """Also after the start: a pod may be created again. Not those of another version, which this operator lacks."""
+    """Also after the start: a pod may be created again. This operator cannot build the programs of another version."""
     cluster = replace(o.cluster(), programs=name_programs())
     for running in (o.PROVISIONING, o.RUNNING):
         lost = replace(running, cluster=cluster, programs_missing=True)

@@ -212,8 +212,7 @@ class Cache:
             self.wake(key)
 
     def _wake_namespace(self, namespace: str) -> None:
-        """Wake all jobs of the namespace, after a rare change: of the programs, or of an object whose job is no longer
-        known."""
+        """Wake all jobs of the namespace, which is rare: its programs changed, or an object of an unknown job."""
         for key in self.jobs.names():
             if key[0] == namespace:
                 self.wake(key)

@@ -42,7 +42,7 @@ def keep_pause(observed: Observed, verdict: Verdict, now: datetime) -> Pause | N
 
 
 def add_prepared_step(observed: Observed, verdict: Verdict, now: datetime) -> list[PreparedStep]:
-    """The steps that have succeeded. A step that a new head pod has run replaces that of an earlier one."""
+    """The steps that have succeeded. A step that runs again on a new head pod replaces its earlier entry."""
     old = observed.job.status.prepared
     done = verdict.prepared
     return [*(each for each in old if each.name != done.name), done] if done else old

@@ -25,7 +25,7 @@ _CHECKS = TypeAdapter(list[PreflightCheck])
 
 
 def keep_preflight_results(observed: Observed, verdict: Verdict, now: datetime) -> list[PreflightCheck]:
-    """The results on the nodes of the current RayCluster. A job that has ended keeps those of its last RayCluster."""
+    """The results on the nodes of the current RayCluster. An ended job keeps its last RayCluster's results."""
     preflight = observed.preflight
     if preflight is None:
         kept = keeps_preflight_results(observed) or observed.job.status.preflight_passed is not None

@@ -15,17 +15,19 @@ log = logging.getLogger("rlt_operator")
 
 
 async def delete_unused_programs(api: KubernetesApi, cache: Cache, namespace: str | None = None) -> None:
-    """Delete them, in one namespace or in all. An error is logged: the next call tries again."""
-    found = [name for name in cache.programs.names() if namespace in (None, name[0])]
+    """Delete them, in one namespace or in all. An error is logged: the next call tries again.
+
+    A ConfigMap with the label and another content stays: a user may have created it.
+    """
+    objects = {name: cache.programs.get(name) for name in cache.programs.names() if namespace in (None, name[0])}
+    found = {name: programs.uid for name, programs in objects.items() if programs and programs.is_intact}
     if not found:
         return
     clusters = {name: cache.ray_clusters.get(name) for name in cache.ray_clusters.names()}
     used = {(name[0], cluster.programs) for name, cluster in clusters.items() if cluster}
     for name in find_unused(found, used, {job[0] for job in cache.jobs.names()}):
         try:
-            programs = cache.programs.get(name)
-            if programs:
-                await api.delete(api_paths.config_map(*name), uid=programs.uid)
+            await api.delete(api_paths.config_map(*name), uid=found[name])
         except ApiError as error:
             log.warning("cannot delete ConfigMap %s/%s: %s", *name, error)
 

@@ -29,6 +29,19 @@ def test_jobs_share_the_programs_until_the_last_one_is_deleted(
     eventually("no programs", lambda: kubernetes.get(namespace, "configmap", name_programs()) is None)
 
 
+def test_a_users_config_map_with_the_label_stays(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
+    labels = {"rlt.dev/programs": "mine"}
+    kubernetes.create(
+        namespace,
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine", "labels": labels}, "data": {"a": "b"}},
+    )
+    kubernetes.create_job(namespace, o.SPEC)
+    kubernetes.ray_cluster(namespace)
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
+    eventually("no programs", lambda: kubernetes.get(namespace, "configmap", name_programs()) is None)
+    assert kubernetes.get(namespace, "configmap", "mine")
+
+
 def test_deleted_programs_are_restored(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
     kubernetes.create_job(namespace, o.SPEC)
     kubernetes.ray_cluster(namespace)

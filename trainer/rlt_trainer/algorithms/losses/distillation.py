@@ -11,7 +11,7 @@ def distillation_advantages(log_probs: Tensor, teacher_log_probs: Tensor, mask: 
     """Return the teacher's log-probability minus the policy's, within +-max_clamp: [B, T], without gradient, 0 outside
     the mask.
 
-    The policy gradient of these advantages is that of KL(policy || teacher) for each next token, because the policy
+    These advantages have the policy gradient of KL(policy || teacher) for each next token, because the policy
     sampled the tokens. verl 0.9.1, verl/trainer/distillation/losses.py, with loss_mode k1 and use_policy_gradient;
     https://thinkingmachines.ai/blog/on-policy-distillation.
     """
