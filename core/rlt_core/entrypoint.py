@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlt_api.blocks.framework import Framework, PrepareStep
 from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.frameworks.export import build_export
-from rlt_api.frameworks.known_programs import find_program
+from rlt_api.frameworks.known_program import KnownProgram
+from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_core import names
@@ -75,7 +76,7 @@ def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worke
     if directory := find_working_directory(spec):
         options += ["--working-directory", directory]
     options += ["--run-directory", names.run_directory(job.name, uid=job.uid, spec=spec)]
-    if rollouts := find_folder(command, "trainer.rollout_data_dir"):
+    if rollouts := find_folder(command, lambda record: record.rollouts):
         options += ["--verl-rollouts", rollouts]
     if limits != DEFAULTS:
         options += ["--metric-rules", json.dumps(limits)]
@@ -91,11 +92,11 @@ def find_checkpoint_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:
     """Find the checkpoint folder of verl, OpenRLHF or ROLL. None if it is unknown, as in most commands."""
     if spec.framework.type in BUILDERS:
         return build_run(job, spec).checkpoints
-    return find_folder(spec.framework.command or [], "trainer.default_local_dir", "ckpt_path")
+    return find_folder(spec.framework.command or [], lambda record: record.checkpoints)
 
 
-def find_folder(command: Sequence[str], *keys: str) -> str | None:
-    """Find an absolute path in the arguments of a known program: the value of the first key that is given."""
+def find_folder(command: Sequence[str], choose: Callable[[KnownProgram], str]) -> str | None:
+    """Find an absolute path in the arguments of a known program, in the one that `choose` returns."""
     program = find_program(command)
-    found = next((program.values[key] for key in keys if program.values.get(key)), None) if program else None
+    found = program.values.get(choose(get_record(program))) if program else None
     return found if isinstance(found, str) and found.startswith("/") else None

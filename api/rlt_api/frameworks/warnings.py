@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from rlt_api.blocks.training import Training
 from rlt_api.findings.finding import printable
+from rlt_api.frameworks.arguments import Argument, parse_overrides, parse_value
 from rlt_api.frameworks.command.devices import count_devices
-from rlt_api.frameworks.known_programs import Argument, parse_overrides, parse_value
 from rlt_api.frameworks.mapping import Setting, find, load_mapping
 from rlt_api.frameworks.openrlhf.options import describe_option
 from rlt_api.frameworks.openrlhf.rules import PLACEMENT, validate_openrlhf_fields

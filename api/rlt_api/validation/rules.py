@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rlt_api.findings.finding import Finding
-from rlt_api.frameworks.command import devices as command_devices
+from rlt_api.frameworks.command import programs as command_programs
 from rlt_api.frameworks.command import rules as commands
 from rlt_api.frameworks.openrlhf import rules as openrlhf
 from rlt_api.frameworks.roll import rules as roll
@@ -71,7 +71,7 @@ TRAINER_RULES: list[Rule] = [
 RULES: list[Rule] = [
     *choices.RULES,
     *commands.RULES,
-    *command_devices.RULES,
+    *command_programs.RULES,
     *images.RULES,
     *accelerators.RULES,
     *pods.RULES,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rlt_api.blocks.algorithm import Algorithm
-from rlt_api.frameworks.openrlhf.warnings import warn_openrlhf_command
+from rlt_api.frameworks.command.programs import warn_command_arguments
 from rlt_api.frameworks.roll.warnings import warn_roll_command
-from rlt_api.frameworks.verl.argument_warnings import warn_arguments
 from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
@@ -47,8 +46,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from _warn_restarts_without_checkpoint(spec)
     yield from _warn_memory(spec)
     yield from warn_few_cpus(spec)
-    yield from warn_arguments(spec)
-    yield from warn_openrlhf_command(spec)
+    yield from warn_command_arguments(spec)
     yield from warn_roll_command(spec)
     yield from warn_environment(spec)
     yield from warn_old_debugger(spec)

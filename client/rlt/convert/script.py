@@ -20,7 +20,8 @@ from rlt.convert.settings import add_defaults, apply_settings
 from rlt.convert.shell import LITERAL, Script, read_script, reveal
 from rlt.convert.slurm import apply_directives, build_variables, read_directives
 from rlt.convert.verl_job import build_verl_job
-from rlt_api.frameworks.known_programs import Program, find_program
+from rlt_api.frameworks.arguments import Program
+from rlt_api.frameworks.known_programs import find_program
 from rlt_api.frameworks.mapping import load_mapping
 
 PREPARATION = re.compile(

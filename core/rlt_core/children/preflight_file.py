@@ -6,7 +6,7 @@ from math import ceil
 from typing import Literal
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.frameworks.known_programs import find_program
+from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.model import quantity_value
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
@@ -20,10 +20,6 @@ from rlt_core.children.program import build_command
 from rlt_core.job import Job
 from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Repository, Trial
 
-VERL_DTYPE = "actor_rollout_ref.rollout.dtype"
-VERL_TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
-POLICIES = {"verl": "actor_rollout_ref.model.path", "openrlhf": "actor_model_name_or_path"}
-"""Program -> the argument with the policy, a folder or a name on the hub."""
 OTHER_HUBS = ("VERL_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE")
 """Variables that select ModelScope (verl/utils/import_utils.py, vllm/envs.py)."""
 CHECKPOINT_BYTES = 12
@@ -133,7 +129,7 @@ def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:
     if spec.model is not None:
         return spec.model.dtype == "bfloat16"
     program = find_program(spec.framework.command or [])
-    return program is not None and program.name == "verl" and program.values.get(VERL_DTYPE, "bfloat16") == "bfloat16"
+    return program is not None and get_record(program).uses_bfloat16(program)
 
 
 def list_data_files(spec: RLTrainingJobSpec) -> list[str]:
@@ -169,7 +165,7 @@ def _find_template_folder(spec: RLTrainingJobSpec) -> str | None:
     model = spec.model.path if spec.model and spec.data else None
     if spec.framework.type == "command":
         program = find_program(spec.framework.command or [])
-        model = str(program.values.get(POLICIES[program.name], "")) if program and not program.in_script else None
+        model = str(program.values.get(get_record(program).policy, "")) if program and not program.in_script else None
     return model if model and model.startswith("/") and not _find_template(spec) else None
 
 
@@ -178,7 +174,7 @@ def _find_template(spec: RLTrainingJobSpec) -> str | None:
     if spec.framework.type != "command":
         return spec.data.chat_template if spec.data else None
     program = find_program(spec.framework.command or [])
-    template = program.values.get(VERL_TEMPLATE) if program else None
+    template = program.values.get(get_record(program).chat_template) if program else None
     return template if isinstance(template, str) else None
 
 

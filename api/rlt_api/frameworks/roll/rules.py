@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from rlt_api.findings.finding import Finding, printable
+from rlt_api.frameworks.arguments import Argument, parse_overrides
 from rlt_api.frameworks.command.devices import count_devices
-from rlt_api.frameworks.known_programs import Argument, parse_overrides
 from rlt_api.frameworks.roll.keys import list_problems
 from rlt_api.frameworks.roll.settings import ESTIMATORS, KL_PENALTIES, POLICY_LOSSES, build_config
 from rlt_api.frameworks.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import printable
-from rlt_api.frameworks.known_programs import find_roll_script
+from rlt_api.frameworks.roll.script import find_roll_script
 from rlt_api.frameworks.roll.settings import LAUNCHER
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import PROGRAMS_PATH

@@ -12,8 +12,8 @@ from math import gcd
 from rlt_api.findings.factors import join_or, nearest_divisors, nearest_multiples
 from rlt_api.findings.finding import printable
 from rlt_api.findings.spelling import find_nearest_word
+from rlt_api.frameworks.arguments import Argument, Program
 from rlt_api.frameworks.command.devices import COMMAND, DEVICES, NODES, count_devices, describe_groups, read_verl_number
-from rlt_api.frameworks.known_programs import Argument, Program, find_program
 from rlt_api.frameworks.mapping import Mapped, find, load_mapping
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -40,11 +40,8 @@ ROLLOUT_NODES = "rollout.nnodes"
 ROLLOUT_DEVICES = "rollout.n_gpus_per_node"
 
 
-def warn_arguments(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Yield the warnings about the arguments of a known program."""
-    program = find_program(spec.framework.command or [])
-    if spec.framework.type != "command" or program is None or program.name != "verl":
-        return
+def warn_arguments(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Yield the warnings about the arguments of verl."""
     yield from _warn_keys(program)
     if not program.own_config and program.values.get("model_engine") != "megatron":
         yield from _warn_sizes(program)

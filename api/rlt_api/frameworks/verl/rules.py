@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, printable
 from rlt_api.findings.kinds import replaceable, required
-from rlt_api.frameworks.known_programs import parse_overrides
+from rlt_api.frameworks.arguments import parse_overrides
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl.settings import is_old, list_settings
 from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
