@@ -12,11 +12,18 @@ from rlt_api.frameworks.arguments import parse_overrides as parse_overrides
 from rlt_api.frameworks.arguments import parse_value as parse_value
 from rlt_api.frameworks.arguments import read_words
 from rlt_api.frameworks.known_program import KnownProgram, find_call
+from rlt_api.frameworks.nemo_rl.program import NEMO_RL
 from rlt_api.frameworks.openrlhf.program import OPENRLHF
+from rlt_api.frameworks.prime_rl.program import PRIME_RL
+from rlt_api.frameworks.skyrl.program import SKYRL
+from rlt_api.frameworks.slime.program import MILES, SLIME
+from rlt_api.frameworks.trl.program import TRL
 from rlt_api.frameworks.verl.program import VERL
 
-PROGRAMS: Mapping[str, KnownProgram] = {each.name: each for each in (VERL, OPENRLHF)}
-"""Name -> record."""
+PROGRAMS: Mapping[str, KnownProgram] = {
+    each.name: each for each in (VERL, OPENRLHF, MILES, SLIME, NEMO_RL, SKYRL, PRIME_RL, TRL)
+}
+"""Name -> record, in the order in which they are tried: Miles before slime, whose options it has."""
 
 
 def find_program(command: Sequence[str]) -> Program | None:

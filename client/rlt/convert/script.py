@@ -21,7 +21,7 @@ from rlt.convert.shell import LITERAL, Script, read_script, reveal
 from rlt.convert.slurm import apply_directives, build_variables, read_directives
 from rlt.convert.verl_job import build_verl_job
 from rlt_api.frameworks.arguments import Program
-from rlt_api.frameworks.known_programs import find_program
+from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.frameworks.mapping import load_mapping
 
 PREPARATION = re.compile(
@@ -178,9 +178,12 @@ def _quote(word: str) -> str:
 def apply_devices(draft: Draft, program: Program) -> None:
     """Nodes and devices per node, by the program's own arguments."""
     values = {key: value for key, value in program.values.items() if isinstance(value, int) and value > 0}
-    nodes = values.get(NODES[program.name])
-    devices = values.get(DEVICES[program.name])
-    if program.name == "openrlhf":
+    nodes = values.get(NODES.get(program.name, ""))
+    devices = values.get(DEVICES.get(program.name, ""))
+    if program.name not in NODES:
+        demand = get_record(program).count_devices(program)
+        nodes, devices = demand.divide() if demand else (None, None)
+    elif program.name == "openrlhf":
         nodes, devices = _count_openrlhf(draft, program, values)
     else:
         nodes = nodes or (None if draft.get("cluster.workers[].replicas") else 1)
@@ -190,7 +193,9 @@ def apply_devices(draft: Draft, program: Program) -> None:
     if nodes:
         given = draft.get(f"{workers}.replicas")
         if given and given != nodes:
-            draft.leave_out(f"{given} nodes of Slurm", f"the program uses {nodes}: {NODES[program.name]}")
+            draft.leave_out(
+                f"{given} nodes of Slurm", f"the program uses {nodes}: {NODES.get(program.name, program.name)}"
+            )
         draft.put(f"{workers}.replicas", nodes)
     if devices:
         draft.put(f"{workers}.accelerator.count", devices)

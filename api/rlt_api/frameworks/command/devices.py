@@ -121,7 +121,7 @@ def _replace_key(
     program: Program, groups: Sequence[WorkerGroup], key: str, message: str, value: int, instead: str = ""
 ) -> Finding:
     """Build the finding for a key of verl that must have another value, or for its default."""
-    involved = _involved(groups)
+    involved = list_involved(groups)
     if argument := program.given.get(key):
         wanted = None if program.in_script else str(value)
         fix = f"use {key}={value}{instead}"
@@ -134,13 +134,14 @@ def _build_option_finding(
     program: Program, groups: Sequence[WorkerGroup], name: str, value: int, message: str, fix: str
 ) -> Finding:
     """Build the finding of an OpenRLHF option, or of its default."""
-    involved = _involved(groups)
+    involved = list_involved(groups)
     if argument := program.given.get(build_option_key(name)):
         return build_argument_finding(argument, message, fix, rule=RULE, involved=involved)
     return Finding(COMMAND, f"--{name}={value}, OpenRLHF's default", message, fix, rule=RULE, involved=involved)
 
 
-def _involved(groups: Sequence[WorkerGroup]) -> tuple[str, ...]:
+def list_involved(groups: Sequence[WorkerGroup]) -> tuple[str, ...]:
+    """Return the fields with the number of accelerators."""
     return tuple(
         f"spec.cluster.workers[{index}].{name}"
         for index, group in enumerate(groups)
