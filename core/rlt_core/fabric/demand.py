@@ -10,6 +10,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, EnvVar, Toleration
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import SharedMemory, size_worker_shared_memory
+from rlt_api.spec.accelerators import find_unsupported, find_vendor
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.fabric.node_affinity import Requirement, Term
 
@@ -60,6 +61,11 @@ class Demand:
     ipc_lock: bool = False
     unconfined: bool = False
     privileged: bool = False
+
+    @property
+    def network_resources(self) -> tuple[str, ...]:
+        """Extended resources in the podTemplate that are not accelerators. The user requests adapters with them."""
+        return tuple(name for name in self.other_resources if not find_vendor(name) and not find_unsupported(name))
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
