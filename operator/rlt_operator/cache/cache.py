@@ -21,6 +21,7 @@ from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceE
 from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
+from rlt_operator.diagnosis.disruption import list_drain_taints
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.manifests import (
     parse_config,
@@ -69,7 +70,7 @@ class Cache:
     workloads: Store[str] = field(default_factory=lambda: Store(parse_workload, _get_ray_cluster_uid))
     """Why Kueue does not admit a RayCluster, by its uid."""
     waiting_for_nodes: set[Key] = field(default_factory=set)
-    """Jobs that read the nodes. A changed node wakes them."""
+    """Jobs that wait for a change of the nodes. Every changed node wakes them."""
     written: set[Key] = field(default_factory=set)
     """Jobs whose status this process has written. The cache is not behind that write."""
     reflectors: list[Reflector] = field(default_factory=list)
@@ -101,7 +102,7 @@ class Cache:
             self.reflectors.append(
                 Reflector("workloads", self.workloads, find_path, self._wake_queued, queued, namespace)
             )
-        self._watch("nodes", self.nodes, api_paths.NODES, self._wake_waiting_for_nodes)
+        self._watch("nodes", self.nodes, api_paths.NODES, self._wake_for_node)
         return [asyncio.create_task(each.run(api), name=f"watch {each.kind}") for each in self.reflectors]
 
     def _watch(
@@ -207,9 +208,19 @@ class Cache:
     def _wake_all_of_namespace(self, name: Name, manifest: Manifest | None) -> None:
         self._wake_namespace(name[0])
 
-    def _wake_waiting_for_nodes(self, name: Name, manifest: Manifest | None) -> None:
+    def _wake_for_node(self, name: Name, manifest: Manifest | None) -> None:
         for key in self.waiting_for_nodes:
             self.wake(key)
+        node = self.nodes.get(name)
+        if manifest and node and list_drain_taints(node):
+            self._wake_jobs_on(node)
+
+    def _wake_jobs_on(self, node: Node) -> None:
+        """Wake the jobs with a pod on the node."""
+        for name in self.pods.names():
+            pod = self.pods.get(name)
+            if pod and pod.node == node.name:
+                self.wake(cast(Key, self.pods.get_index(name)))
 
     def _wake_namespace(self, namespace: str) -> None:
         """Wake all jobs of the namespace, which is rare: its programs changed, or an object of an unknown job."""

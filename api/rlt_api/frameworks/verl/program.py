@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.arguments import Program, has_own_config, parse_hydra
 from rlt_api.frameworks.command.devices import DEVICES, NODES, read_verl_number, validate_verl_devices
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, by_module
-from rlt_api.frameworks.verl.argument_warnings import ROLLOUT_DEVICES, ROLLOUT_NODES, warn_arguments
+from rlt_api.frameworks.verl.argument_warnings import warn_arguments
+from rlt_api.frameworks.verl.arguments import validate_verl_arguments
+from rlt_api.frameworks.verl.demand import ROLLOUT_DEVICES, ROLLOUT_NODES
 from rlt_api.frameworks.verl.engine import build_engine, uses_bfloat16
 from rlt_api.frameworks.verl.trial import shorten
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 SEPARATE = ("fully_async_policy.fully_async_main", "one_step_off_policy.main_ppo")
 """The modules of verl.experimental, earlier recipe, with their own configs and separate devices for the engines."""
@@ -34,6 +40,12 @@ def count_devices(program: Program) -> Demand | None:
     return Demand(nodes * devices, engines, devices, (DEVICES, NODES))
 
 
+def validate(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """Validate the devices, and what is certain to fail."""
+    yield from validate_verl_devices(program, spec)
+    yield from validate_verl_arguments(program, spec)
+
+
 VERL = KnownProgram(
     name="verl",
     title="verl",
@@ -50,7 +62,7 @@ VERL = KnownProgram(
     rollouts="trainer.rollout_data_dir",
     chat_template="actor_rollout_ref.model.custom_chat_template",
     uses_bfloat16=uses_bfloat16,
-    validate=validate_verl_devices,
+    validate=validate,
     warn=warn_arguments,
     build_engine=build_engine,
     shorten=shorten,
