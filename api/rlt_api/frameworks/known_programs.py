@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rlt_api.frameworks.arguments import Argument as Argument
@@ -42,3 +42,10 @@ def find_program(command: Sequence[str]) -> Program | None:
 def get_record(program: Program) -> KnownProgram:
     """Return the record of a program that find_program has found."""
     return PROGRAMS[program.name]
+
+
+def find_folder(command: Sequence[str], choose: Callable[[KnownProgram], str]) -> str | None:
+    """Find an absolute path in the arguments of a known program, in the one that `choose` returns."""
+    program = find_program(command)
+    found = program.values.get(choose(get_record(program))) if program else None
+    return found if isinstance(found, str) and found.startswith("/") else None

@@ -7,15 +7,14 @@ from typing import Literal
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.frameworks.known_programs import find_program, get_record
+from rlt_api.frameworks.preflight import reject_engine
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.model import quantity_value
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
 from rlt_core.children.argument_paths import list_argument_models, list_argument_names, list_argument_prompts
-from rlt_core.children.preflight_engine import build_engine
-from rlt_core.children.preflight_trial import build_trial
 from rlt_core.children.program import build_command
 from rlt_core.job import Job
 from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Repository, Trial
@@ -40,6 +39,11 @@ def has_preflight(spec: RLTrainingJobSpec) -> bool:
     return get_level(spec) != "none"
 
 
+def has_trial(spec: RLTrainingJobSpec) -> bool:
+    """Whether the checks train for some steps."""
+    return get_level(spec) == "full"
+
+
 def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
     """Build the expectations. The pods are built from the same values."""
     level = get_level(spec)
@@ -48,10 +52,9 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
     size = model_size(model) if model else None
     copies = 2 if spec.algorithm.critic else 1
     bandwidth = spec.preflight.min_bus_bandwidth
-    is_builtin = spec.framework.type == "builtin"
-    config = f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"
+    framework = get_framework(spec)
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
-    engine, trial = _plan_full(job, spec, run_directory) if level == "full" and not is_builtin else (None, None)
+    engine, trial = _plan_full(job, spec, run_directory) if level == "full" and not framework.trial else (None, None)
     return Expected(
         level=level,
         head=Group("headgroup", 1, 0, 0, size_shared_memory(head).size),
@@ -70,7 +73,7 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
         checkpoints=count_checkpoints(spec),
         min_bus_bandwidth=bandwidth * 1e9 if bandwidth is not None else None,
         bfloat16=uses_bfloat16(spec),
-        trial=["rlt-trainer", "trial", "--config", config] if level == "full" and is_builtin else None,
+        trial=[*framework.trial] if level == "full" and framework.trial else None,
         engine=engine if isinstance(engine, Engine) else None,
         framework_trial=trial if isinstance(trial, Trial) else None,
         not_possible=[each for each in (engine, trial) if isinstance(each, NotPossible)],
@@ -88,8 +91,20 @@ def _plan_full(
             for name, stage in (("engine", "services"), ("training-step", "training"))
         )
         return engine, trial
+    framework = get_framework(spec)
     command = build_command(job, spec)
-    return build_engine(command, spec), build_trial(command, spec, f"{run_directory}/{TRIAL_DIRECTORY}")
+    assert framework.build_trial
+    started = _limit_engine(framework.build_engine(spec, command), spec)
+    return started, framework.build_trial(spec, command, f"{run_directory}/{TRIAL_DIRECTORY}")
+
+
+def _limit_engine(engine: Engine | NotPossible | None, spec: RLTrainingJobSpec) -> Engine | NotPossible | None:
+    """The engine, if a pod has its accelerators."""
+    largest = max((each.accelerator.count for each in spec.cluster.workers if each.accelerator), default=1)
+    if isinstance(engine, Engine) and engine.tensor_parallel_size > largest:
+        size = engine.tensor_parallel_size
+        return reject_engine(f"Its tensor parallel size {size} is larger than the {largest} accelerators of a pod.")
+    return engine
 
 
 def list_model_folders(spec: RLTrainingJobSpec) -> list[str]:
@@ -163,7 +178,7 @@ def count_checkpoints(spec: RLTrainingJobSpec) -> int:
 def _find_template_folder(spec: RLTrainingJobSpec) -> str | None:
     """The folder of the policy, of which prompts have the chat template."""
     model = spec.model.path if spec.model and spec.data else None
-    if spec.framework.type == "command":
+    if not get_framework(spec).reads_fields:
         program = find_program(spec.framework.command or [])
         model = str(program.values.get(get_record(program).policy, "")) if program and not program.in_script else None
     return model if model and model.startswith("/") and not _find_template(spec) else None
@@ -171,7 +186,7 @@ def _find_template_folder(spec: RLTrainingJobSpec) -> str | None:
 
 def _find_template(spec: RLTrainingJobSpec) -> str | None:
     """The chat template in the job."""
-    if spec.framework.type != "command":
+    if get_framework(spec).reads_fields:
         return spec.data.chat_template if spec.data else None
     program = find_program(spec.framework.command or [])
     template = program.values.get(get_record(program).chat_template) if program else None

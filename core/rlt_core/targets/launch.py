@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY, CONFIG_FILE
+from rlt_api.spec.training_config import CONFIG_DIRECTORY
 from rlt_core import names
 from rlt_core.children.attachment import get_attachment, get_network
 from rlt_core.children.config_map import build_config_map
@@ -215,11 +216,9 @@ def _build_program(job: Job, spec: RLTrainingJobSpec, *, any_port: bool) -> str:
 
     A step of framework.prepare runs once: a file beside the script records that it has succeeded.
     """
-    if spec.framework.type == "builtin":
-        port = ["--port", "0"] if any_port else []
-        program = ["rlt-trainer", "run", "--config", f"{CONFIG_DIRECTORY}/{CONFIG_FILE}", *port]
-    else:
-        program = build_command(job, spec)
+    program = build_command(job, spec)
+    if any_port and get_framework(spec).reports_progress:
+        program += ["--port", "0"]
     directory = find_working_directory(spec)
     change = [f"cd {shlex.quote(directory)}"] if directory else []
     steps = []

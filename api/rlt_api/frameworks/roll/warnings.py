@@ -15,7 +15,7 @@ def warn_roll_command(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield the warnings about a command that starts a pipeline of ROLL."""
     command = spec.framework.command or []
     found = find_roll_script(command)
-    if spec.framework.type != "command" or found is None:
+    if found is None:
         return
     index, script = found
     if not any(LAUNCHER in item for item in command):

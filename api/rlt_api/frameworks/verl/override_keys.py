@@ -21,7 +21,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 def validate_verl_override_keys(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.overrides of verl 0.9 contain keys of its config for the engine (model_engine), or a + in front of the
     key, and sizes that the devices divide."""
-    if spec.framework.type != "verl" or spec.model is None or spec.data is None:
+    if spec.model is None or spec.data is None:
         return
     arguments = parse_overrides(spec.framework.overrides)
     if not is_old(spec.framework):

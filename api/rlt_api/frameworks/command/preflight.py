@@ -1,23 +1,28 @@
-"""The program of the preflight stage training for other frameworks: one step in its own folder. Pure."""
+"""Level full of the preflight checks for a command line: of a job with type command, verl or OpenRLHF. Pure."""
 
 from __future__ import annotations
 
 from rlt_api.frameworks.known_programs import find_program, get_record
-from rlt_api.frameworks.preflight import reject_trial
+from rlt_api.frameworks.preflight import reject_engine, reject_trial
 from rlt_api.frameworks.roll.script import find_roll_script
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_core.children.preflight_roll import build_roll_trial
-from rlt_core.children.program import find_working_directory
-from rlt_pod.preflight.expected import NotPossible, Trial
+from rlt_pod.preflight.expected import Engine, NotPossible, Trial
 
 
-def build_trial(command: list[str], spec: RLTrainingJobSpec, directory: str) -> Trial | NotPossible:
+def build_engine(spec: RLTrainingJobSpec, command: list[str]) -> Engine | NotPossible | None:
+    """Build the engine of a command, or the reason why it is not known. None: preflight.command replaces the check."""
+    program = find_program(command)
+    build = get_record(program).build_engine if program else None
+    if program and build:
+        return build(program)
+    return None if spec.preflight.command else reject_engine("The program is neither verl nor OpenRLHF.")
+
+
+def build_trial(spec: RLTrainingJobSpec, command: list[str], directory: str) -> Trial | NotPossible:
     """Build the trial of a command in `directory`, or the reason why there is none, with what to do."""
-    working_directory = find_working_directory(spec)
+    working_directory = spec.framework.working_directory
     if spec.preflight.command:
         return Trial(spec.preflight.command, None, directory, working_directory, prints_steps=False)
-    if spec.framework.type == "roll":
-        return build_roll_trial(spec, directory)
     if find_roll_script(command):
         return reject_trial("ROLL's config is in the image or on a volume, so that its batch is unknown.")
     program = find_program(command)
