@@ -26,6 +26,8 @@ PREFIXES = re.compile(
     )""",
     re.VERBOSE,
 )
+TAG = re.compile(r"\s*\[(?P<tag>[A-Za-z][\w.:/@-]{0,60})\][: ]\s?")
+"""The name of a process, as launchers print it."""
 RANK = re.compile(r"\[[Rr]ank[ _]?(\d+)\]|\b(?:RANK|[Rr]ank)[ =:]+(\d+)\b")
 NODE = re.compile(
     r"""[(,][ ]ip=(?P<ray>[\w.:-]{1,255})
@@ -84,6 +86,12 @@ def parse_line(raw: str) -> Line:
         end = match.end()
     text = raw[end:].removeprefix(" ") if end else raw
     return Line(raw, text, " ".join(processes), starts_message)
+
+
+def split_tag(line: Line) -> tuple[str, str]:
+    """The process of a line and its text. A launcher's tag counts as a process where the prefixes name none."""
+    tag = None if line.process else TAG.match(line.text)
+    return (tag["tag"], line.text[tag.end() :]) if tag else (line.process, line.text)
 
 
 def find_rank(raw: str) -> int | None:

@@ -17,7 +17,7 @@ from rlt_core.knowledge.fallback import Fallback
 from rlt_core.knowledge.last_line import TAIL, find_last_line
 from rlt_core.knowledge.line_words import WORD_BYTES, LineWords
 from rlt_core.knowledge.lines import clean_bytes, find_node, find_rank, find_time, parse_line
-from rlt_core.knowledge.search import INTERLEAVED, MAX_LINES, MAX_RANKS, NEARBY, PatternSearch
+from rlt_core.knowledge.search import INTERLEAVED, MAX_LINES, MAX_RANKS, NEARBY, PatternSearch, find_ends
 
 CHUNK = 256 * 1024
 """Bytes read at once."""
@@ -82,10 +82,13 @@ def scan_log(stream: BinaryIO, entries: Sequence[Entry], log: int = 0) -> Scanne
         all_words = words.find_all()
         if not all_words.isdisjoint(WORLD_WORDS):
             world_size = max(world_size, *_find_world_sizes(text), 0)
+        ends = find_ends(text, entries)
+        for code in ends:
+            found.pop(code, None)
         for search in searches:
             code = search.entry.code
             if search.words <= all_words and (search.entry.compares_ranks or code not in found):
-                for position, line, evidence in search.search(text, words):
+                for position, line, evidence in search.search(text, words, ends.get(code, 0)):
                     match = _build_match(search.entry, line, evidence, log, number + text.count(b"\n", 0, position))
                     found.setdefault(code, match).add_rank(match)
     end = tail.decode("utf-8", "replace")
