@@ -81,7 +81,7 @@ class Incident:
 
 @dataclass
 class Open:
-    """What is known of the traceback of a process whose exception has not been printed yet."""
+    """A process's traceback, before its exception is printed."""
 
     frame: str = ""
     library_frame: str = ""
