@@ -57,7 +57,9 @@ class Line:
 
 
 def clean_bytes(data: bytes) -> bytes:
-    """Remove colors and carriage returns, and add translations. The number of lines does not change."""
+    """Remove colors, carriage returns and the zeros of UTF-16, and add translations. The number of lines stays."""
+    if b"\0" in data:
+        data = data.translate(None, b"\0")
     if b"\x1b" in data:
         data = COLOR_BYTES.sub(b"", data)
     if b"\r" in data:

@@ -23,7 +23,7 @@ def parse_at(text: bytes, start: int) -> tuple[str, Line]:
 
 
 def read_above(text: bytes, start: int, process: str) -> Iterator[str]:
-    """The texts of the lines of the process above a line, the nearest first."""
+    """What the process printed above a line, the nearest first."""
     end = start - 1
     for _ in range(NEAR):
         if end <= 0:
@@ -36,7 +36,7 @@ def read_above(text: bytes, start: int, process: str) -> Iterator[str]:
 
 
 def read_continuation(text: bytes, start: int, process: str) -> str:
-    """The next lines of a message of several lines, joined."""
+    """The rest of a message of several lines, joined."""
     return " ".join(each.strip() for each in islice(_read_below(text, start, process), CONTINUATION))
 
 

@@ -31,6 +31,8 @@ EXCEPTION = re.compile(
 INLINE = re.compile(r"(?<![\w.(])(?P<name>[A-Z]\w{0,80}(?:Error|Exception)): (?P<rest>\S.*)")
 """An exception in a line of a logger, which has a level or another sign of a failure before it."""
 FAILED = re.compile(r"(?:\b(?:ERROR|CRITICAL|FATAL|Unhandled)\b|\b(?:[Ff]ailed|[Ff]ailure)\b|\bException in\b)")
+NO_FAILURE = re.compile(r"\b(?:WARNING|WARN|INFO|DEBUG)\b|[ \[][DIWE] \d{1,9} \d{1,9}\] ")
+"""Levels before an exception in a line of a logger. Of Ray's own processes, errors do not show a failure either."""
 HANDLED = re.compile(
     r"(?:ignored in|\bWARN(?:ING)?\b|[Rr]etry|[Ss]kipp|[Ff]all(?:ing)? ?back|[Nn]on-fatal|\bcontinu(?:e|ing)\b"
     r"|not available|metrics server|\bDEBUG\b|\bignor(?:ed|ing)\b)"
@@ -157,7 +159,10 @@ class TracebackReader:
             self.failed |= "ignored" not in content
             return
         match = EXCEPTION.match(content) or INLINE.search(content)
-        if match is None or (match.start() and not FAILED.search(raw.partition(match[0])[0])):
+        if match is None:
+            return
+        before = raw.partition(match[0])[0]
+        if NO_FAILURE.search(before) or (match.start() and not FAILED.search(before)):
             return
         evidence = content
         code = next((each.strip() for each in read_above(text, start, process) if not set(each) <= set(" ^~")), "")

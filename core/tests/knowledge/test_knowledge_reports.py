@@ -1,7 +1,7 @@
 """Logs of public reports: the first finding is the cause.
 
-The entries are written from the reports with an odd number. The others measure how many reports of a kind that nobody
-has read are explained; docs/testing.md has both shares.
+The entries are written from the reports with an odd number. The others measure how many unread reports
+are explained; docs/testing.md has both shares.
 """
 
 from __future__ import annotations
