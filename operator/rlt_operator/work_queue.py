@@ -1,7 +1,8 @@
 """The queue of reconciliations: one at a time for each job. A delay or a wake requeues.
 
 The number of jobs in parallel has no limit: a reconciliation that waits for one head must not delay the other jobs. The
-client of the API server limits the number of its requests.
+client of the API server limits the number of its requests. Namespaces take turns, for the start of reconciliations and
+for the requests.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from rlt_core.kubernetes.fair_slots import FairSlots, requests_of
 from rlt_operator import metrics
 
 Key = tuple[str, str]
@@ -47,7 +49,7 @@ class WorkQueue:
         self._started = asyncio.Event()
         self._woken: dict[Key, asyncio.Event] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
-        self._turn = asyncio.Lock()
+        self._turns = FairSlots(total=1, reserved=0, of_a_namespace=1)
         self._waiting: dict[Key, float] = {}
         """Since when a job waits for its reconciliation (time.monotonic)."""
         self._unfinished: dict[Key, float] = {}
@@ -64,7 +66,8 @@ class WorkQueue:
         """Reconcile this job soon."""
         if key not in self._tasks:
             self._woken[key] = asyncio.Event()
-            self._tasks[key] = asyncio.create_task(self._run(key), name=f"{key[0]}/{key[1]}")
+            with requests_of(key[0]):
+                self._tasks[key] = asyncio.create_task(self._run(key), name=f"{key[0]}/{key[1]}")
         self._set_woken(key)
 
     def wake_all(self) -> None:
@@ -97,7 +100,7 @@ class WorkQueue:
 
     async def _wait_for_turn(self) -> None:
         """Start one reconciliation in each pass of the event loop: many woken jobs must not block it."""
-        async with self._turn:
+        async with self._turns.hold():
             await asyncio.sleep(0)
 
     async def _run(self, key: Key) -> None:
