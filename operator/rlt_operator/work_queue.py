@@ -44,9 +44,11 @@ Reconcile = Callable[[Key], Awaitable[Result]]
 class WorkQueue:
     """One task for each job. It holds no state that a crash could lose."""
 
-    def __init__(self, reconcile: Reconcile) -> None:
+    def __init__(self, reconcile: Reconcile, exists: Callable[[Key], bool] = lambda key: True) -> None:
+        """`exists` returns whether a job exists: before `start`, only such jobs are kept."""
         self._reconcile = reconcile
-        self._started = asyncio.Event()
+        self._exists = exists
+        self._started = False
         self._woken: dict[Key, asyncio.Event] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._turns = FairSlots(total=1, reserved=0, of_a_namespace=1)
@@ -54,16 +56,25 @@ class WorkQueue:
         """Since when a job waits for its reconciliation (time.monotonic)."""
         self._unfinished: dict[Key, float] = {}
         """Since when the running reconciliation of a job, or the latest one that failed, was waited for."""
-        metrics.QUEUE_DEPTH.set_function(lambda: len(self._waiting) if self._started.is_set() else 0)
+        metrics.QUEUE_DEPTH.set_function(lambda: len(self._waiting) if self._started else 0)
         metrics.QUEUE_OLDEST.set_function(self._measure_oldest)
 
     def start(self) -> None:
         """Reconcile the jobs that were woken until now, and from now on."""
-        self._waiting = dict.fromkeys(self._waiting, time.monotonic())
-        self._started.set()
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._started = True
+        for key in waiting:
+            self.wake(key)
 
     def wake(self, key: Key) -> None:
         """Reconcile this job soon."""
+        if not self._started:
+            if self._exists(key):
+                self._waiting[key] = time.monotonic()
+            else:
+                self._waiting.pop(key, None)
+            return
         if key not in self._tasks:
             self._woken[key] = asyncio.Event()
             with requests_of(key[0]):
@@ -87,7 +98,7 @@ class WorkQueue:
         self._waiting.setdefault(key, time.monotonic())
 
     def _measure_oldest(self) -> float:
-        since = [*self._waiting.values(), *self._unfinished.values()] if self._started.is_set() else []
+        since = [*self._waiting.values(), *self._unfinished.values()] if self._started else []
         return time.monotonic() - min(since) if since else 0.0
 
     def _begin(self, key: Key) -> None:
@@ -108,7 +119,6 @@ class WorkQueue:
         failures = 0
         immediate = 0
         while True:
-            await self._started.wait()
             await self._wait_for_turn()
             woken.clear()
             started = time.monotonic()

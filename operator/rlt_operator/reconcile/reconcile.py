@@ -54,8 +54,10 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     if observed is None:
         metrics.JOBS.forget(*key)
         failures.clear(key)
+        events.forget(key)
         cache.written.discard(key)
-        await delete_unused_programs(api, cache, key[0])
+        if cache.watches.is_complete(key[0]):
+            await delete_unused_programs(api, cache, key[0])
         return Result(gone=True)
     if is_unknown(observed):
         return Result()  # the first answer of the head wakes the job
