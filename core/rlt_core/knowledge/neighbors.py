@@ -36,7 +36,7 @@ def read_above(text: bytes, start: int, process: str) -> Iterator[str]:
 
 
 def read_continuation(text: bytes, start: int, process: str) -> str:
-    """The rest of a message of several lines, joined."""
+    """The next lines of a message, joined."""
     return " ".join(each.strip() for each in islice(_read_below(text, start, process), CONTINUATION))
 
 

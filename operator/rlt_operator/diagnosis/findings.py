@@ -6,8 +6,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
+from rlt_api.findings.result_cache import ResultCache
 from rlt_api.status.job_status import FailureFinding
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 from rlt_operator.diagnosis.faulty_node import ADDRESS
@@ -19,6 +19,7 @@ MAX_FINDINGS = 8
 
 RDMA = ("infiniband", "roce")
 """Fabrics that NCCL uses by its own transport NET/IB."""
+_known = ResultCache[list[LogFinding]](64)
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,10 @@ def find_node_problems(observed: Observed) -> list[FailureFinding]:
     return [_locate(each, sources[each.log], observed) for each in _diagnose(tuple(each.text for each in sources))]
 
 
-@lru_cache(maxsize=64)
 def _diagnose(texts: tuple[str, ...], *, expects_rdma: bool = False) -> list[LogFinding]:
     """Cached: an attempt that waits for its restart is planned again and again."""
     logs = (io.BytesIO(text.encode("utf-8", "replace")) for text in texts)
-    return diagnose_logs(logs, expects_rdma=expects_rdma)
+    return _known.get((*texts, str(expects_rdma)), lambda: diagnose_logs(logs, expects_rdma=expects_rdma))
 
 
 def _expects_rdma(observed: Observed) -> bool:
