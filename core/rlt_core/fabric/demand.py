@@ -172,9 +172,7 @@ def _parse_template(template: Mapping[str, Any]) -> _Template:
         node_affinity=_parse_terms(
             _get_path(template, "spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
         ),
-        tolerations=tuple(
-            _parse_toleration(each) for each in _list_objects(_get_path(template, "spec", "tolerations"))
-        ),
+        tolerations=tuple(parse_toleration(each) for each in _list_objects(_get_path(template, "spec", "tolerations"))),
     )
 
 
@@ -194,7 +192,8 @@ def _parse_requirement(value: Mapping[str, Any]) -> Requirement:
     return Requirement(str(value.get("key")), str(value.get("operator")), texts)
 
 
-def _parse_toleration(value: Mapping[str, Any]) -> Toleration:
+def parse_toleration(value: Mapping[str, Any]) -> Toleration:
+    """A toleration of a pod's spec, which the API server has validated or will validate."""
     return Toleration.model_construct(
         key=value.get("key"),
         operator=value.get("operator", "Equal"),
