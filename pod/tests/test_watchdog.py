@@ -30,12 +30,12 @@ def test_a_given_deadline_counts_from_the_start_and_from_each_step(file: Path) -
     assert watchdog.interval == 6
 
 
-def test_steps_of_an_earlier_attempt_are_no_progress(file: Path) -> None:
+def test_steps_of_an_earlier_attempt_do_not_count(file: Path) -> None:
     add_step(file, 1)
     assert Watchdog(file, Deadline(60, None, None), now=0).find_broken_limit(61) == 60
 
 
-def test_zero_is_no_deadline(file: Path) -> None:
+def test_zero_disables_the_deadline(file: Path) -> None:
     watchdog = Watchdog(file, Deadline(0, 10, None), now=0)
     assert watchdog.find_broken_limit(1e9) is None
     assert watchdog.interval == float("inf")

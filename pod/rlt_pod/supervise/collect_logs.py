@@ -51,7 +51,7 @@ def collect_logs(directory: str) -> list[str]:
 
 
 def copy_node_logs(archive: str, target: str) -> None:
-    """Copy the logs of the session of this Ray worker. `archive` has the package rlt_pod."""
+    """Copy the logs of Ray on this node. `archive` has the package rlt_pod."""
     import sys
     from importlib import import_module
     from pathlib import Path
