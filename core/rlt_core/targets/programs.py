@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import textwrap
@@ -13,8 +14,8 @@ from importlib import resources
 
 from rlt_core.children.programs import EPOCH, build_archive, list_modules
 
-KNOWLEDGE = ("rlt_core/knowledge", "rlt_api/findings/masking.py")
-"""What `rlt_pod.pyz diagnose` imports: a package, and a module without further imports."""
+DIAGNOSIS = "rlt_core.knowledge.diagnosis"
+"""The module that `rlt_pod.pyz diagnose` imports."""
 KNOWLEDGE_FOLDER = "knowledge"
 """Folder of the archive that this program adds to its path."""
 JSON_READER = '''"""Reads the JSON that replaces TOML in this folder: Python has tomllib since 3.11."""
@@ -44,19 +45,34 @@ def build_programs_archive() -> bytes:
 
 
 def _list_knowledge() -> dict[str, str]:
-    """Path -> content."""
-    files = {"tomllib.py": JSON_READER}
-    for package in ("rlt_core", "rlt_api"):
-        for path, source in list_modules(resources.files(package), package, suffixes=(".py", ".toml")):
-            if path.startswith(KNOWLEDGE):
-                text = source.decode()
-                files[path] = json.dumps(tomllib.loads(text)) if path.endswith(".toml") else text
-    packages = {path.rpartition("/")[0] for path in files if "/" in path and path.endswith(".py")}
-    parents = {parent for package in packages for parent in _list_parents(package)}
-    return {**{f"{parent}/__init__.py": "" for parent in sorted(parents)}, **files}
+    """Path -> content: the modules, the TOML files as JSON, and what reads them."""
+    files = {"tomllib.py": JSON_READER, **_list_imported(DIAGNOSIS)}
+    for path, source in list_modules(resources.files("rlt_core.knowledge"), "rlt_core/knowledge", (".toml",)):
+        files[path] = json.dumps(tomllib.loads(source.decode()))
+    return files
 
 
-def _list_parents(package: str) -> list[str]:
-    """The package and those around it."""
-    parts = package.split("/")
-    return ["/".join(parts[: index + 1]) for index in range(len(parts))]
+def _list_imported(module: str) -> dict[str, str]:
+    """Path -> source of a module, and of those of rlt that it imports at its top level, with their packages."""
+    files: dict[str, str] = {}
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        path = _find_path(name)
+        if path is None or path in files:
+            continue
+        package = resources.files(name.partition(".")[0])
+        files[path] = package.joinpath(path.partition("/")[2]).read_text("utf-8")
+        pending += [name.rpartition(".")[0]] if "." in name else []
+        for node in ast.parse(files[path]).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rlt_"):
+                pending += [str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return files
+
+
+def _find_path(name: str) -> str | None:
+    """The path of a module or package. None for another name, such as a function's."""
+    package = resources.files(name.partition(".")[0])
+    stem = name.replace(".", "/")
+    paths = (f"{stem}.py", f"{stem}/__init__.py")
+    return next((path for path in paths if package.joinpath(path.partition("/")[2]).is_file()), None)

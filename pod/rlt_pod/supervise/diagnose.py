@@ -25,8 +25,10 @@ def main(arguments: list[str]) -> int:
     sys.path.insert(0, f"{Path(__file__).absolute().parents[2]}/knowledge")
     try:
         diagnosis = import_module("rlt_core.knowledge.diagnosis")
-    except ModuleNotFoundError:
-        print("rlt: diagnose the log with `rlt diagnose`: this archive is of a pod", flush=True)
+    except ModuleNotFoundError as error:  # in the archive of a pod
+        print(
+            f"rlt: use `rlt diagnose --log {arguments[0]}`, because this archive has no knowledge: {error}", flush=True
+        )
         return 1
     with open(arguments[0], "rb") as log:
         findings = diagnosis.diagnose_logs([log])
