@@ -12,7 +12,8 @@ from verl_jobs import RUN
 
 from rlt.convert.convert import convert
 from rlt.convert.draft import ConvertError
-from rlt.convert.roll import OF_THE_RUN, resolve_references
+from rlt.convert.roll import resolve_references
+from rlt.convert.roll_job import OF_THE_RUN
 from rlt_api.frameworks.roll.settings import build_config
 from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
 from rlt_api.spec.job_spec import RLTrainingJobSpec
