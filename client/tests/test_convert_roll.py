@@ -98,7 +98,7 @@ def test_contradictions_and_unknown_keys_are_comments() -> None:
     text = SOURCE.replace("rollout_batch_size: 64", "rollout_batch_size: 60").replace("save_steps", "save_step")
     found = {each.what: each.why for each in convert(text, "source.yaml", "roll").left_out}
     assert "is not divisible by the 8 data-parallel shares" in found["rollout_batch_size 60"]
-    assert "did you mean save_steps?" in found["save_step"]
+    assert "did you mean save_steps?" in found["save_step 10"]
 
 
 def test_other_sources_are_rejected() -> None:

@@ -28,6 +28,7 @@ SHARED = ("image", "imagePullSecrets", "hostNetwork", "workingDir", "name", "pri
 """Fields of pods of which a job has one: that of a second pod with the same value is known."""
 OPTIONAL = (None, "", 0, 1, "0", "1", False)
 """Values that a program or Kubernetes has by default for such fields."""
+OTHER_TYPES: tuple[Any, ...] = (None, "text", -7, [1], {"a": 1})
 SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$")
 SUPPLIED: dict[str, Any] = {
     "image": "registry.example/i:1",
@@ -177,15 +178,14 @@ def test_the_list_of_missing_fields_is_complete(name: str) -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_value_of_another_type_does_not_crash(name: str) -> None:
     documents = read(name)
-    for path in list(list_paths(documents)):
-        for value in (None, "text", 7, [1], {"a": 1}):
-            changed = deepcopy(documents)
-            select(changed, path[:-1])[path[-1]] = value
-            try:
-                converted = convert(write(changed), "source.yaml")
-            except ConvertError:
-                continue
-            converted.to_yaml("source.yaml")
+    for index, path in enumerate(list_paths(documents)):
+        changed = deepcopy(documents)
+        select(changed, path[:-1])[path[-1]] = OTHER_TYPES[index % len(OTHER_TYPES)]
+        try:
+            converted = convert(write(changed), "source.yaml")
+        except ConvertError:
+            continue
+        converted.to_yaml("source.yaml")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.framework_configs import name_file
 from rlt.convert.launch import apply_environment
+from rlt.convert.reader import show
 from rlt.convert.roll_job import build_builtin_job, build_roll_job
 from rlt_api.frameworks.roll.keys import list_problems
 from rlt_api.frameworks.roll.settings import DIRECTORY, LAUNCHER
@@ -61,7 +62,9 @@ def convert_roll(draft: Draft, config: dict[str, Any], file: str, to: str) -> No
         why = f"{each.message}: {each.fix}"
         draft.leave_out(f"{each.key} {each.value}", why, draft.find_line(each.key))
     for problem in list_problems(config) if pipeline == RLVR else ():
-        draft.leave_out(problem.key, problem.message, draft.find_line(problem.key))
+        given = show(_select(config, problem.key))
+        why = f"{problem.message}: {problem.fix}" if problem.fix else problem.message
+        draft.leave_out(f"{problem.key} {given}", why, draft.find_line(problem.key))
     if to == "command":
         launcher = ["python3", PROGRAMS_PATH, LAUNCHER, "--config", name_file(draft, file), "--"]
         program = f"examples/start_{pipeline}_pipeline.py"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.reader import flatten, show
+from rlt.convert.rendering import drop, hold_invalid, list_invalid, restore
 from rlt.convert.settings import apply_settings
 from rlt_api.frameworks.mapping import find, load_mapping
 from rlt_api.frameworks.roll.keys import list_problems
@@ -51,6 +52,9 @@ def build_builtin_job(draft: Draft, config: dict[str, Any]) -> None:
 
 def build_roll_job(draft: Draft, config: dict[str, Any]) -> None:
     """Make it a job of ROLL: its settings come from the fields, and overrides for all that differ from them."""
+    for worker in draft.spec["cluster"]["workers"]:
+        worker["accelerator"].setdefault("resourceName", "nvidia.com/gpu")
+    held = hold_invalid(draft.spec)
     wanted = _name_run(draft, config)
     kept = [*draft.left_out]
     _apply_fields(draft, wanted)
@@ -62,6 +66,7 @@ def build_roll_job(draft: Draft, config: dict[str, Any]) -> None:
     draft.put("framework", {"type": "roll"})
     unknown = {problem.key for problem in list_problems(config) if problem.unknown}
     _apply_overrides(draft, wanted, unknown)
+    restore(draft.spec, held)
 
 
 def _name_run(draft: Draft, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,49 +161,32 @@ def _count_mini_batch(config: Mapping[str, Any]) -> int | None:
 
 
 def _render(draft: Draft) -> dict[str, Any] | None:
-    """ROLL's config of the fields so far, without those that ROLL has no setting for. None, with a comment, if the job
-    has no model or no data."""
-    accelerator = {"resourceName": "nvidia.com/gpu", **draft.spec["cluster"]["workers"][0]["accelerator"]}
-    group = {**draft.spec["cluster"]["workers"][0], "accelerator": accelerator}
-    completed = add_accelerator_defaults({**draft.spec, "cluster": {**draft.spec["cluster"], "workers": [group]}})
-    completed["data"] = {"files": ["unknown"], **completed.get("data", {})}
-    validated = validate_job("any", completed)
-    if validated.spec is None:
-        return _drop(draft, [each.field for each in validated.findings])
-    if rejected := [each.field for each in validate_roll_fields(validated.spec)]:
-        return _drop(draft, rejected)
-    if validated.spec.model is None:
+    """ROLL's config of the fields so far, without those that are invalid or that ROLL has no setting for: they become
+    overrides. None, with a comment, if the job has no model."""
+    while rejected := _list_rejected(draft):
+        if not drop(draft.spec, rejected):
+            raise ConvertError(f"line 1: {rejected[0]} cannot be converted: use --to command.")
+    spec = validate_job("any", _complete(draft.spec)).spec
+    if spec is None or spec.model is None:
         draft.leave_out("settings without a field", "they are overrides of a job with spec.model")
         return None
-    return list_settings(validated.spec, Run("", "", ""))
+    return list_settings(spec, Run("", "", ""))
 
 
-def _drop(draft: Draft, fields: Iterable[str]) -> dict[str, Any] | None:
-    """Drop fields, whose settings become overrides, and render the others."""
-    for field in fields:
-        node: Any = draft.spec
-        *parents, last = re.sub(r"\[\d*\]", "", field).removeprefix("spec.").split(".")
-        for part in parents:
-            node = node.get(part, {}) if isinstance(node, dict) else {}
-            node = node[0] if isinstance(node, list) and node else node
-        if not isinstance(node, dict) or node.pop(last, None) is None:
-            _drop_block(draft, parents, field)
-    return _render(draft)
+def _list_rejected(draft: Draft) -> list[str]:
+    completed = _complete(draft.spec)
+    if invalid := list_invalid(completed):
+        return invalid
+    spec = validate_job("any", completed).spec
+    return [each.field for each in validate_roll_fields(spec)] if spec else []
 
 
-def _drop_block(draft: Draft, parents: Collection[str], field: str) -> None:
-    """Drop the innermost block that misses a field."""
-    node: Any = draft.spec
-    owners = []
-    for part in parents:
-        if not isinstance(node, dict) or part not in node:
-            break
-        owners.append((node, part))
-        node = node[part]
-    if not owners or owners[-1][1] in ("framework", "cluster", "workers"):
-        raise ConvertError(f"line 1: {field} cannot be converted: use --to command.")
-    owner, name = owners[-1]
-    del owner[name]
+def _complete(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with what the source may not have, and a valid job must."""
+    group = {**spec["cluster"]["workers"][0]}
+    group["accelerator"] = {"resourceName": "nvidia.com/gpu", "count": 8, **group.get("accelerator", {})}
+    completed = add_accelerator_defaults({**spec, "cluster": {**spec["cluster"], "workers": [group]}})
+    return {**completed, "data": {"files": ["unknown"], **completed.get("data", {})}}
 
 
 def _list_differences(
