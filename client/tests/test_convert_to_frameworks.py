@@ -76,7 +76,7 @@ def test_an_incomplete_pod_is_filled_in() -> None:
         "actor_rollout_ref.model.lora_rank", "algorithm.adv_estimator",
     ],
 )  # fmt: skip
-def test_an_invalid_value_of_a_command_is_no_crash(key: str, value: str, to: str) -> None:
+def test_an_invalid_value_of_a_command_does_not_crash(key: str, value: str, to: str) -> None:
     with contextlib.suppress(ConvertError):
         convert(SBATCH.format(memory="1G", more=f'{key}="{value}"'), "run.sh", to)  # type: ignore[arg-type]
 
@@ -102,7 +102,7 @@ def test_each_setting_of_the_run_is_carried_over_or_named(name: str, to: str) ->
 
 @pytest.mark.parametrize("to", ["roll", "builtin"])
 @pytest.mark.parametrize("name", RLVR)
-def test_an_invalid_value_of_a_config_is_no_crash(name: str, to: str) -> None:
+def test_an_invalid_value_of_a_config_does_not_crash(name: str, to: str) -> None:
     config = yaml.safe_load(SOURCES[name])
     for index, path in enumerate(list_paths(config)):
         changed: Any = deepcopy(config)

@@ -13,7 +13,7 @@ NVIDIA = "nvidia.com/gpu"
 @dataclass(frozen=True)
 class Must:
     fields: dict[str, Any] = field(default_factory=dict)
-    """Path of a field of spec, or of metadata -> its value."""
+    """Path of a field -> its value."""
     named: tuple[str, ...] = ()
     """Parts of comments."""
     words: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from rlt_api.frameworks.mapping import find, load_mapping
 WORKERS = "cluster.workers[]"
 HYDRA_KEYS = ("defaults", "hydra")
 TRAINER = re.compile(r"ppo_\w*trainer")
-"""Name of a config of main_ppo in verl/trainer/config."""
+"""Name of one of main_ppo's configs (verl/trainer/config)."""
 DEFAULT_TRAINER = "ppo_trainer"
 
 
@@ -46,6 +46,10 @@ def convert_hydra(draft: Draft, config: Json, file: str, to: str) -> None:
         apply_settings(draft, add_defaults(values, settings), settings, draft.lines)
     else:
         overrides = [f"{'' if _is_known(key) else '++'}{key}={write_override(value)}" for key, value in values.items()]
+        unknown = [key for key in values if find(key, settings) is None]
+        if unknown:
+            why = f"no keys of verl {load_mapping().verl_version}: ++ adds them, if the image's version reads them"
+            draft.leave_out(", ".join(unknown), why, draft.find_line(unknown[0]))
         command = ["python3", "-m", "verl.trainer.main_ppo", *_choose_config(config), *overrides]
         draft.put("framework", {"type": "command", "command": command})
 
@@ -53,10 +57,13 @@ def convert_hydra(draft: Draft, config: Json, file: str, to: str) -> None:
 def _apply_devices(draft: Draft, values: Json) -> None:
     nodes = values.get("trainer.nnodes", 1)
     devices = values.get("trainer.n_gpus_per_node", 8)
+    device = values.get("trainer.device", "cuda")
     if isinstance(nodes, int):
         draft.put(f"{WORKERS}.replicas", nodes)
-    if isinstance(devices, int):
+    if isinstance(devices, int) and device != "cpu":
         draft.put(f"{WORKERS}.accelerator.count", devices)
+    if device == "npu":
+        draft.put(f"{WORKERS}.accelerator.resourceName", "huawei.com/Ascend910")
 
 
 def _choose_config(config: Json) -> list[str]:

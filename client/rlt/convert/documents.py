@@ -9,8 +9,8 @@ from rlt.convert.draft import ConvertError
 from rlt.manifest_files import Document, parse_documents
 
 YAML_NAMES = (".yaml", ".yml")
-FIELD = re.compile(r"(?:\s*(?:#.*)?\n|---.*\n)*([A-Za-z_][\w./-]*:(?:\s|$)|\{)")
-"""The first line with content of a text that is YAML."""
+FIELD = re.compile(r"[A-Za-z_][\w./-]*:(\s|$)|\{")
+"""The beginning of the first line with content of a text that is YAML."""
 
 
 def read_yaml(text: str, file: str) -> list[Document] | None:
@@ -20,7 +20,8 @@ def read_yaml(text: str, file: str) -> list[Document] | None:
     broken = next((each for each in documents if not each.manifest and each.findings), None)
     if broken is None:
         return documents
-    if not (file.endswith(YAML_NAMES) or FIELD.match(text)):
+    lines = (line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", "---")))
+    if not (file.endswith(YAML_NAMES) or FIELD.match(next(lines, ""))):
         _reject_toml(text, file)
         return None
     finding = broken.findings[0]

@@ -38,7 +38,7 @@ class Draft:
     spec: dict[str, Any] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
     lines: Mapping[str, int] = field(default_factory=dict)
-    """Path of each field of a source in YAML -> its line."""
+    """Path of a field in YAML -> its line."""
 
     def put(self, path: str, value: Any) -> None:
         """Set a field by its path, such as spec.cluster.workers[].replicas: of a list, in its first item."""

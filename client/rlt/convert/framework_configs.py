@@ -93,7 +93,7 @@ def _convert_skyrl(draft: Draft, config: Json, file: str) -> None:
         if key in config:
             draft.leave_out(f"{key} {json.dumps(config[key])}", "it belongs to Hydra", draft.find_line(key))
     draft.put("framework", {"type": "command", "command": ["python3", "-m", SKYRL_PROGRAM, *overrides]})
-    why = "SkyRL's training with a reward of skyrl_gym; an example of its own has another program"
+    why = "SkyRL's training with a reward of skyrl_gym; other examples have other programs"
     draft.leave_out(f"the program {SKYRL_PROGRAM}", why)
 
 

@@ -36,7 +36,7 @@ def list_missing(manifest: Json) -> list[Finding]:
 
 def _is_known(finding: Finding, found: list[Finding]) -> bool:
     """Whether an error about the field, or about a field in it, is listed."""
-    return any(re.match(rf"{re.escape(finding.field)}($|[.\[])", each.field) for each in found)
+    return any(f"{each.field}.".startswith((f"{finding.field}.", f"{finding.field}[")) for each in found)
 
 
 def _remove(manifest: Json, field: str) -> bool:

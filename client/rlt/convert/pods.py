@@ -25,7 +25,7 @@ CONTAINER_FIELDS = ("envFrom", "stdin", "tty", "volumeDevices")
 OPERATORS = "the operator sets it"
 NODE = ("affinity", "initContainers", "nodeName", "resourceClaims", "topologySpreadConstraints")
 """Fields of a pod that follow from its node and devices."""
-ACCELERATOR = re.compile(r".*/(gpu(\.shared|-.*)?|rocm|npu|mig-.*|tpu|gaudi|neuron|i915|xe|Ascend\w*)")
+ACCELERATOR = re.compile(r"[^/]*/(gpu(\.shared|-.*)?|rocm|npu|mig-.*|tpu|gaudi|neuron|i915|xe|Ascend\w*)")
 """Resources of device plugins for accelerators."""
 LOCAL = re.compile(r"ephemeral-storage|hugepages-.*")
 TOLERATION = ("key", "operator", "value", "effect")

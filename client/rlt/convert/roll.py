@@ -30,6 +30,11 @@ PIPELINES: Mapping[str, tuple[str, ...]] = {
 VISION = re.compile(r"[-_.]VL([-_.]|$)", re.IGNORECASE)
 """Name of a model that reads images: RLVR has another pipeline for them."""
 ROLE_KEYS = {"strategy_args", "device_mapping", "training_args"}
+VENDORS = {
+    "HSA_": "amd.com/gpu", "HIP_": "amd.com/gpu", "ROCR_": "amd.com/gpu", "ASCEND_": "huawei.com/Ascend910",
+    "HCCL_": "huawei.com/Ascend910",
+}  # fmt: skip
+"""Beginning of a variable's name -> resource of the device plugin that its vendor has."""
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 
 
@@ -142,4 +147,9 @@ def _apply_devices(draft: Draft, config: Mapping[str, Any]) -> int:
     nodes = nodes if isinstance(nodes, int) and nodes > 0 else max(1, -(-needed // devices))
     draft.put(f"{WORKERS}.replicas", nodes)
     draft.put(f"{WORKERS}.accelerator.count", devices)
+    variables = config.get("system_envs")
+    for name, value in variables.items() if isinstance(variables, dict) else ():
+        for beginning, resource in VENDORS.items():
+            if str(name).startswith(beginning) and value:
+                draft.put(f"{WORKERS}.accelerator.resourceName", resource)
     return nodes * devices

@@ -91,7 +91,7 @@ def _apply_data(draft: Draft, config: Mapping[str, Any]) -> None:
         draft.put("training.ppoMiniBatchSize", prompts)
     elif steps := _get(config, "actor_train", "training_args").get("gradient_accumulation_steps"):
         key = "actor_train.training_args.gradient_accumulation_steps"
-        why = "its mini-batch is no whole number of prompts: set spec.training.ppoMiniBatchSize"
+        why = "its mini-batch is not a whole number of prompts: set spec.training.ppoMiniBatchSize"
         draft.leave_out(f"{key} {show(steps)}", why, draft.find_line(key))
 
 
