@@ -21,7 +21,11 @@ AT_LEAST = "a job has an exact amount: the least one is used"
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 VENDORS = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu", "google": "google.com/tpu", "intel": "habana.ai/gaudi"}
 """dstack's vendor -> resource of the device plugin."""
-MODELS = {r"MI\d+\w*": "amd.com/gpu", r"(tpu-)?v\d+[ep]?(-.*)?": "google.com/tpu", r"Gaudi\d*": "habana.ai/gaudi"}
+MODELS = {
+    re.compile(r"MI\d+\w*", re.IGNORECASE): "amd.com/gpu",
+    re.compile(r"(tpu-)?v\d+[ep]?(-.*)?", re.IGNORECASE): "google.com/tpu",
+    re.compile(r"Gaudi\d*", re.IGNORECASE): "habana.ai/gaudi",
+}
 """Models of other vendors than NVIDIA -> resource of the device plugin."""
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -144,7 +148,7 @@ def _find_resource(models: list[str]) -> str:
         if model.lower() in VENDORS:
             return VENDORS[model.lower()]
         for pattern, resource in MODELS.items():
-            if re.fullmatch(pattern, model, re.IGNORECASE):
+            if pattern.fullmatch(model):
                 return resource
     return "nvidia.com/gpu"
 
