@@ -66,6 +66,7 @@ class Draft:
 
     def build_manifest(self) -> dict[str, Any]:
         """The manifest of the job."""
-        name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:MAX_NAME_LENGTH].strip("-")
-        metadata = {"name": name or "converted"}
+        name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+        name = name if name[:1].isalpha() else f"job-{name}" if name else "converted"
+        metadata = {"name": name[:MAX_NAME_LENGTH].strip("-")}
         return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "spec": self.spec}
