@@ -82,6 +82,7 @@ ENV = "spec.cluster.env[0].name"
 TOKENS = "spec.training.ppoMaxTokenLenPerDevice"
 
 OVERRIDES = "spec.framework.overrides[0]"
+LARGE = {"metadata": {"annotations": {"example.com/script": "x" * 2**16}}}
 
 CASES = [
     # framework, model, data, image, name
@@ -1015,4 +1016,6 @@ CASES = [
     ),
     Case("json", "spec.cluster.image", {"cluster.image": "a\0b"}),
     Case("size", "spec", {"framework.command": ["x" * 60000] * 20}, base=COMMAND),
+    Case("size", "spec.cluster.head.podTemplate", {"cluster.head": {"podTemplate": LARGE}}, "move files and scripts"),
+    Case("size", "spec.rollout.engineKwargs", {"rollout.engineKwargs": LARGE}, "move files and scripts"),
 ]

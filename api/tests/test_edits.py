@@ -28,6 +28,8 @@ NEEDS_A_DECISION = {
     "spec.framework.overrides[0]": "what to change instead",
     "spec.cluster.image": "the image",
     "spec.cluster.workers": "which groups to keep",
+    "spec.cluster.head.podTemplate": "where its large values are",
+    "spec.rollout.engineKwargs": "where its large values are",
     "spec.cluster.workers[0].accelerator.memory": "more accelerators, or less state",
     "spec.cluster.workers[0].accelerator.resourceName": "the accelerators of the cluster",
     "spec.cluster.workers[1].accelerator.resourceName": "the accelerators of the cluster",
