@@ -12,10 +12,12 @@ from rlt_api.rules import (
     lengths,
     locations,
     memory,
+    names,
     operations,
     optimizers,
     pods,
     rewards,
+    services,
     vision,
 )
 
@@ -31,6 +33,8 @@ FIELD_RULES: tuple[Rule, ...] = (
     *lengths.RULES,
     *locations.RULES,
     *memory.RULES,
+    *names.RULES,
     *rewards.RULES,
+    *services.RULES,
     *vision.RULES,
 )

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks import framework_rules
 from rlt_api.frameworks.command import rules as commands
+from rlt_api.frameworks.command import shell_words
 from rlt_api.frameworks.framework_type import Rule
 from rlt_api.frameworks.registry import FRAMEWORKS, get_framework
 from rlt_api.rules import (
     accelerators,
+    attachment,
     choices,
     environment,
     images,
@@ -29,14 +31,18 @@ from rlt_api.rules.limits import validate_limits
 from rlt_api.rules.metadata import validate_job_name
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec
+from rlt_api.validation import template_shape
 
 RULES: list[Rule] = [
     *framework_rules.RULES,
     *choices.RULES,
     *commands.RULES,
+    *shell_words.RULES,
+    *attachment.RULES,
     *images.RULES,
     *accelerators.RULES,
     *pods.RULES,
+    *template_shape.RULES,
     *shared_memory.RULES,
     *storage.RULES,
     *environment.RULES,

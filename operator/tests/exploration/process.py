@@ -257,6 +257,7 @@ def _copy_store(source: Store[Any], target: Store[Any]) -> None:
     target._removed = {index: list(values) for index, values in source._removed.items()}
     target._reached = dict(source._reached)
     target._names = {index: set(names) for index, names in source._names.items()}
+    target._namespaces = {namespace: dict(names) for namespace, names in source._namespaces.items()}
 
 
 async def _find_no_path() -> str:

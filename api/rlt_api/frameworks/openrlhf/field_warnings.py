@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from rlt_api.findings.finding import printable
 from rlt_api.frameworks.arguments import parse_value
 from rlt_api.frameworks.mapping import find, load_mapping
-from rlt_api.frameworks.openrlhf.options import describe_option
 from rlt_api.frameworks.openrlhf.rules import OVERRIDES, PLACEMENT, validate_openrlhf_fields
 from rlt_api.frameworks.openrlhf.settings import list_options
 from rlt_api.frameworks.run import Run
@@ -26,14 +25,11 @@ def warn_openrlhf(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 
 def _warn_overrides(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Options that OpenRLHF does not have, or that differ from the operator's. Those that it leaves out for lack of a
-    value replace nothing."""
+    """Options that differ from the operator's. Those that it leaves out for lack of a value replace nothing."""
     options = list_options(spec, Run("", "", ""))
     for index, text in enumerate(spec.framework.overrides):
         name, _, value = text.removeprefix("--").partition("=")
         before = options.get(name)
-        if problem := describe_option(name):
-            yield f"{OVERRIDES}[{index}]: {printable(text)}: {problem}"
         if before is None or PLACEMENT.match(text):  # an error
             continue
         is_equal = before is True if text == f"--{name}" else parse_value(value) == parse_value(str(before))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
 from rlt_api.findings.finding import printable
 from rlt_api.frameworks.arguments import parse_overrides
 from rlt_api.frameworks.command.devices import count_devices
-from rlt_api.frameworks.mapping import find, load_mapping
+from rlt_api.frameworks.mapping import find, find_field, load_mapping
 from rlt_api.frameworks.roll.keys import list_problems
 from rlt_api.frameworks.roll.rules import OVERRIDES, PODS, validate_roll_fields
 from rlt_api.frameworks.roll.settings import build_config, list_settings
@@ -18,6 +18,12 @@ from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.unused_fields import Unused, warn_remote_code, warn_unused
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_pod.command.roll_layout import list_roles, parse_devices, shares_devices_asynchronously
+
+PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "integer": (int,), "number": (int, float), "boolean": (bool,), "string": (str,), "array": (list, str),
+    "object": (dict,),
+}  # fmt: skip
+"""Type of a field -> Python's types of an override's value. A list of one item can be the item."""
 
 
 def warn_roll(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -28,6 +34,17 @@ def warn_roll(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_remote_code(spec, "ROLL")
     if not next(validate_roll_fields(spec), None):
         yield from _warn_overrides(spec)
+
+
+def _fits(value: JsonValue, field: str) -> bool:
+    """Whether a field takes a value of this type. Its values can have other names than the framework's."""
+    schema = find_field(field) or {}
+    if field == "spec.data.chatTemplate":
+        return "{" in str(value)
+    if "enum" in schema:
+        return value in schema["enum"]
+    types = PYTHON_TYPES.get(str(schema.get("type")), (object,))
+    return isinstance(value, types) and (isinstance(value, bool) == (types == (bool,)) or types == (object,))
 
 
 def _warn_overrides(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -46,7 +63,8 @@ def _warn_overrides(spec: RLTrainingJobSpec) -> Iterator[str]:
         if found:
             yield f"{text}: {unknown[found] if found == argument.key else f'{found} {unknown[found]}'}"
         elif before not in (None, read_value(argument)) and owner and owner.fields and argument.key not in PODS:
-            yield f"{text}: replaces {owner.fields[0]}; use that field"
+            use = "; use that field" if _fits(read_value(argument), owner.fields[0]) else ""
+            yield f"{text}: replaces {owner.fields[0]}{use or f': {owner.note}'.rstrip(': .')}"
     total = count_devices(spec.cluster.workers)
     used = {
         device for role in list_roles(config).values() for device in parse_devices(role.get("device_mapping")) or []

@@ -35,6 +35,8 @@ def _describe_override(argument: Argument, spec: RLTrainingJobSpec) -> str | Non
     settings = {key.lstrip("+"): value for key, value in list_settings(spec, Run("", "", "")).items()}
     if argument.key in PODS:  # an error if it differs
         return None
+    if argument.key == "trainer.total_epochs" and spec.training.total_steps:  # verl ends at the first of both
+        return None
     if argument.key in settings:
         if argument.value == format_value(settings[argument.key]):
             return None
