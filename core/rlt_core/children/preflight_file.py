@@ -14,13 +14,11 @@ from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
-from rlt_core.children.argument_paths import list_argument_models, list_argument_names, list_argument_prompts
+from rlt_core.children.preflight_inputs import list_data_files, list_model_folders, list_repositories
 from rlt_core.children.program import build_command
 from rlt_core.job import Job
-from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Repository, Trial
+from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Trial
 
-OTHER_HUBS = ("VERL_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE")
-"""Variables that select ModelScope (verl/utils/import_utils.py, vllm/envs.py)."""
 CHECKPOINT_BYTES = 12
 """Bytes of a parameter in a checkpoint: float32, with Adam's two moments."""
 TRIAL_DIRECTORY = ".preflight-trial"
@@ -107,37 +105,6 @@ def _limit_engine(engine: Engine | NotPossible | None, spec: RLTrainingJobSpec) 
     return engine
 
 
-def list_model_folders(spec: RLTrainingJobSpec) -> list[str]:
-    """Return the folders with models, which every pod reads. Names on the hub are not included."""
-    critic = spec.algorithm.critic
-    paths = [spec.model.path if spec.model else None, critic.model_path if critic else None]
-    paths += [*(reward.model for reward in spec.rewards), *list_argument_models(spec)]
-    return sorted({path for path in paths if path and path.startswith("/")})
-
-
-def list_repositories(spec: RLTrainingJobSpec) -> list[Repository]:
-    """Return the models and data sets on the Hugging Face hub.
-
-    With preflight.only, the steps that may download them do not run.
-    """
-    if spec.preflight.only and spec.framework.prepare:
-        return []
-    if any(variable.name in OTHER_HUBS for variable in spec.cluster.env):
-        return []
-    critic = spec.algorithm.critic
-    model = spec.model
-    data = spec.data
-    named = {
-        **dict.fromkeys(list_argument_names(spec)),
-        **dict.fromkeys(reward.model for reward in spec.rewards if reward.model),
-        **({critic.model_path: critic.model_revision} if critic and critic.model_path else {}),
-        **({model.path: model.revision} if model and model.path else {}),
-    }
-    models = [Repository(name, "model", revision) for name, revision in named.items() if not name.startswith("/")]
-    sets = [Repository(data.hub.name, "dataset", data.hub.revision)] if data and data.hub else []
-    return [*models, *sets]
-
-
 def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:
     """Whether the engine computes in bfloat16: of a command, verl's default. False for other programs, which may use
     any type."""
@@ -145,20 +112,6 @@ def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:
         return spec.model.dtype == "bfloat16"
     program = find_program(spec.framework.command or [])
     return program is not None and get_record(program).uses_bfloat16(program)
-
-
-def list_data_files(spec: RLTrainingJobSpec) -> list[str]:
-    """Return the files and folders with prompts, which the head reads.
-
-    With preflight.only, the steps that may create them do not run.
-    """
-    data = spec.data
-    if spec.preflight.only and spec.framework.prepare:
-        return []
-    if data is None:
-        return list_argument_prompts(spec)
-    published = [data.path] if data.path and data.preset in ("gsm8k", "math") else []
-    return [*published, *(data.files or []), *(data.val_files or [])]
 
 
 def count_checkpoints(spec: RLTrainingJobSpec) -> int:
