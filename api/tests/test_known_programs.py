@@ -145,3 +145,8 @@ def test_a_restart_without_the_switch_that_resumes_is_a_warning() -> None:
     assert any("maxRestarts: 3" in each and "--load" in each for each in warn(command, **changes))
     assert not any("maxRestarts" in each for each in warn(f"{command} --load /mnt/rlt/c", **changes))
     assert not any("maxRestarts" in each for each in warn(command))
+
+
+def test_the_scripts_of_trl_do_not_resume() -> None:
+    found = warn("trl grpo --output_dir /mnt/rlt/o", **{"failurePolicy.maxRestarts": 1})
+    assert any("trainer.train(resume_from_checkpoint=True)" in each for each in found)

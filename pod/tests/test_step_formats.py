@@ -95,7 +95,7 @@ def test_a_rollout_of_slime_without_a_performance_ends_with_the_next() -> None:
         "==== Step 3/5 ====",
     ],
 )
-def test_other_lines_are_no_steps(line: str) -> None:
+def test_other_lines_have_no_step(line: str) -> None:
     assert not follow([line])
 
 

@@ -98,12 +98,15 @@ def warn_on_head(program: Program, spec: RLTrainingJobSpec, title: str, demand: 
 
 
 def warn_without_resume(saves: str, loads: str, fix: str) -> Callable[[Program, RLTrainingJobSpec], Iterator[str]]:
-    """Build the warning about checkpoints that a new attempt does not load."""
+    """Build the warning about checkpoints that a new attempt does not load.
+
+    `loads`: the argument that loads them. Empty if none does.
+    """
 
     def warn(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
         restarts = spec.failure_policy.max_restarts
-        if restarts and saves in program.given and loads not in program.given and not program.own_config:
+        if restarts and saves in program.given and (not loads or loads not in program.given) and not program.own_config:
             field = f"spec.failurePolicy.maxRestarts: {restarts}"
-            yield f"{field}: each attempt of the command starts from step 0; add {fix}"
+            yield f"{field}: each attempt of the command starts from step 0; {fix}"
 
     return warn

@@ -69,7 +69,7 @@ def _count(program: Program, key: str, default: int | None) -> int | None:
 def warn(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield the warnings: where the processes run, and what a new attempt does."""
     yield from warn_on_head(program, spec, "prime-rl", count_devices(program))
-    yield from warn_without_resume("ckpt_interval", "resume", "--resume")(program, spec)
+    yield from warn_without_resume("ckpt_interval", "resume", "add --resume")(program, spec)
 
 
 PRIME_RL = KnownProgram(

@@ -65,7 +65,7 @@ SLIME = KnownProgram(
     checkpoints="save",
     resume=RESUME,
     validate=require_devices(count_devices, "slime"),
-    warn=warn_without_resume("save", "load", "--load with the folder of --save"),
+    warn=warn_without_resume("save", "load", "add --load with the folder of --save"),
 )
 MILES = KnownProgram(
     name="miles",
@@ -82,5 +82,5 @@ MILES = KnownProgram(
     checkpoints="save",
     resume=RESUME,
     validate=require_devices(count_devices, "Miles"),
-    warn=warn_without_resume("save", "load", "--load with the folder of --save"),
+    warn=warn_without_resume("save", "load", "add --load with the folder of --save"),
 )

@@ -19,6 +19,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 SCRIPTS = ("grpo", "rloo", "dpo", "kto", "sft", "reward")
 """The scripts in trl/scripts, and the commands of trl."""
+NO_RESUME = "the scripts of TRL load no checkpoint: use one that calls trainer.train(resume_from_checkpoint=True)"
 
 
 def read_call(call: Call) -> Program:
@@ -36,9 +37,7 @@ def count_devices(program: Program) -> Demand | None:
 def warn(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield the warnings: where the processes run, and what a new attempt does."""
     yield from warn_on_head(program, spec, "TRL", count_devices(program))
-    yield from warn_without_resume("output_dir", "resume_from_checkpoint", "--resume_from_checkpoint true")(
-        program, spec
-    )
+    yield from warn_without_resume("output_dir", "", NO_RESUME)(program, spec)
 
 
 TRL = KnownProgram(
@@ -54,7 +53,6 @@ TRL = KnownProgram(
     models=("model_name_or_path", "reward_model_name_or_path"),
     prompts=("dataset_name",),
     checkpoints="output_dir",
-    resume={"--resume_from_checkpoint": "true"},
     validate=require_devices(count_devices, "TRL", "ends with an error"),
     warn=warn,
 )
