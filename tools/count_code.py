@@ -92,8 +92,8 @@ class Walk:
         self._origins: dict[Name, Name] = {}
         self._members: dict[Name, list[str]] = {}
         self._entered: dict[Name, None] = {}
-        for package, path in ((package, path) for package in packages for path in package.rglob("*.py")):
-            module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+        for root, path in [(package.parent, path) for package in packages for path in package.rglob("*.py")]:
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
             for node in ast.parse(path.read_text()).body:
                 if isinstance(node, Function):
                     self._functions[module, node.name] = node
