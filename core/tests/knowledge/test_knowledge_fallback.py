@@ -81,6 +81,13 @@ def test_an_exception_without_a_message_has_its_statement() -> None:
     assert finding.evidence == "AssertionError assert world > 1"
 
 
+def test_the_exception_in_a_message_of_hydra_is_found() -> None:
+    (finding,) = diagnose(
+        "Error in call to target 'app.Trainer':\nValueError('model.path must be set')\nfull_key: trainer"
+    )
+    assert finding.evidence == "ValueError('model.path must be set')"
+
+
 def test_a_message_of_several_lines_is_joined() -> None:
     text = (
         "(S pid=2) FooValidationError: 2 validation errors for ServerConfig\n(S pid=2)   level: must be one of a, b\n"
@@ -156,10 +163,10 @@ def test_an_end_without_another_reason_recalls_what_was_before_the_last_step() -
     ],
 )
 def test_the_last_fatal_line_of_another_program_is_found(line: str) -> None:
-    (finding,) = diagnose(
+    finding, wrapper = diagnose(
         f"start\nerror: an earlier one\n{line}\nsrun: error: node-1: task 0: Exited with exit code 1\n"
     )
-    assert (finding.code, finding.line) == ("UnknownFatalLine", 3)
+    assert (finding.code, finding.line, wrapper.code) == ("UnknownFatalLine", 3, "LauncherReport")
     assert "robnicat" in finding.evidence or "Xid" in finding.evidence or "segfault" in finding.evidence
 
 
