@@ -53,6 +53,20 @@ class Draft:
             node = node[0] if part.endswith("[]") and node else node
         return node
 
+    def remove(self, path: str) -> bool:
+        """Remove a field by its path, with indexes of lists. False if it is not set."""
+        node: Any = self.spec
+        *parents, last = re.findall(r"\w+", path.removeprefix("spec."))
+        for part in parents:
+            if isinstance(node, list):
+                node = node[int(part)] if part.isdigit() and int(part) < len(node) else None
+            else:
+                node = node.get(part) if isinstance(node, dict) else None
+        if isinstance(node, dict) and last in node:
+            del node[last]
+            return True
+        return False
+
     def leave_out(self, what: str, why: str, line: int | None = None) -> None:
         """Note a part of the source once."""
         note = LeftOut(what, why, line)

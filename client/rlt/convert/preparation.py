@@ -52,9 +52,9 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"(source|\.)\s", "the variables of that file are not read: set them in spec.cluster.env"),
     (
-        r"(module|ml|spack|conda|mamba|micromamba|pyenv|deactivate|uv (venv|sync|pip|lock|cache)|pip3?|apt|apt-get|yum|dnf"
-        r"|python[\d.]* -m pip|npm|poetry|make|cmake|ninja|pixi|docker (build|pull|login|push|compose|load|tag|buildx)"
-        r"|(apptainer|singularity|podman) (pull|build)|enroot (import|create))\b",
+        r"(module|ml|spack|conda|mamba|micromamba|pyenv|deactivate|uv (venv|sync|pip|lock|cache)|pip3?|apt|apt-get|yum"
+        r"|dnf|python[\d.]* -m pip|npm|poetry|make|cmake|ninja|pixi|docker (build|pull|login|push|compose|load|tag"
+        r"|buildx)|(apptainer|singularity|podman) (pull|build)|enroot (import|create))\b",
         "the image has the programs and packages of the job: build them into spec.cluster.image, or name packages in "
         "spec.framework.runtimeEnv.pip",
     ),

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlt.convert.defaults import subtract_defaults
-from rlt.convert.draft import Draft
+from rlt.convert.draft import ConvertError, Draft
+from rlt.convert.missing import complete_pods
 from rlt.convert.settings import apply_settings
 from rlt.convert.text import reveal
 from rlt_api.frameworks.known_programs import Argument, Program, parse_value
@@ -21,9 +22,8 @@ from rlt_api.frameworks.mapping import Setting, find, load_mapping
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl.overrides import format_value
 from rlt_api.frameworks.verl.settings import list_settings
-from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
-from rlt_api.validation.resolved_spec import build_resolved_spec
+from rlt_api.validation.validate import validate_job
 
 Json = dict[str, Any]
 PLACES = frozenset({
@@ -53,7 +53,7 @@ def build_verl_job(draft: Draft, program: Program, line: int) -> None:
     rewards = _read_function(given)
     fields = {key: value for key, value in given.items() if FUNCTION not in f".{key}"}
     job = _apply(draft, fields, framework, rewards)
-    fields |= {key: setting.default for key in _render(job.spec) if (setting := _find_default(key, given))}
+    fields |= {key: setting.default for key in _render(job) if (setting := _find_default(key, program.given))}
     job = _apply(draft, fields, framework, rewards)
     others = list[Argument]()
     while found := _find_others(job, arguments, {each.key for each in others}):
@@ -72,7 +72,7 @@ def build_verl_job(draft: Draft, program: Program, line: int) -> None:
 
 def _find_others(job: Draft, arguments: Sequence[Argument], known: Collection[str]) -> list[Argument]:
     """The settings of the command that the fields of the job do not give."""
-    rendered = _render(job.spec)
+    rendered = _render(job)
     found = []
     for each in arguments:
         same = each.key in rendered and _is_same(rendered[each.key], each.value)
@@ -110,13 +110,19 @@ def _apply(draft: Draft, values: Mapping[str, Any], framework: Json, rewards: li
     return job
 
 
-def _render(spec: Json) -> dict[str, Any]:
-    """The settings of verl's main_ppo for the spec."""
-    resolved = RLTrainingJobSpec.model_validate(build_resolved_spec(spec, None))
-    return {key.lstrip("+"): value for key, value in list_settings(resolved, RUN).items()}
+def _render(job: Draft) -> dict[str, Any]:
+    """The settings of verl's main_ppo for the job. Fields are removed whose values the job does not take."""
+    while True:
+        validated = validate_job("converted", complete_pods(job.spec))
+        if validated.spec is not None:
+            return {key.lstrip("+"): value for key, value in list_settings(validated.spec, RUN).items()}
+        fields = [each.field for each in validated.findings]
+        removed = [job.remove(field) for field in fields]
+        if not any(removed):
+            raise ConvertError(f"the settings are not a job of type verl ({', '.join(fields)}): use --to command.")
 
 
-def _find_default(key: str, given: Mapping[str, Any]) -> Setting | None:
+def _find_default(key: str, given: Mapping[str, object]) -> Setting | None:
     """The setting whose default the command uses. None if it gives the setting, or if no field has it."""
     setting = find(key, load_mapping().verl)
     if setting is None or key in given or key in PLACES or setting.is_group or setting.default is None:
