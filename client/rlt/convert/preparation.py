@@ -64,7 +64,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"(exit|return|break|continue)\b", "the script ends here"),
     (r"git\b", "the code is in spec.cluster.image, or a step of spec.framework.prepare gets it"),
-    (r"(scontrol|squeue|sinfo|sacct|salloc)\b", "Slurm's state: the operator knows the pods"),
+    (r"(scontrol|squeue|sinfo|sacct|salloc)\b", "Slurm's state: the operator reports the pods"),
     (r"(srun|sbatch)\b", "the operator starts the program"),
     (r"(ssh|pdsh|scp)\b", "another machine: the operator starts the pods"),
 )
@@ -80,7 +80,7 @@ def is_preparation(words: Sequence[str]) -> bool:
 
 
 def get_target(words: Sequence[str]) -> str:
-    """The module or the last two parts of the script of a Python command."""
+    """The module, or the last two parts of the path, in a Python command."""
     rest = list(words[1:])
     for option in ("--module", "--python_module", "-m"):
         if option in rest[:12] and rest.index(option) + 1 < len(rest):
