@@ -180,6 +180,24 @@ def test_each_watched_namespace_has_a_role(render: Render) -> None:
     assert selected["values"] == ["team-a", "team-b"]
 
 
+def test_namespaces_with_labels_need_a_binding_each(render: Render) -> None:
+    labels = r"watchNamespaceLabels.rlt\.dev/jobs=yes"
+    manifests = render(labels, "userRoles.create=false", "runtimes.checkUse=true")
+    roles = {role["metadata"]["name"]: verbs(role["rules"]) for role in of_kind(manifests, "ClusterRole")}
+    bound = {binding["roleRef"]["name"] for binding in of_kind(manifests, "ClusterRoleBinding")}
+    (unbound,) = roles.keys() - bound
+    assert unbound.endswith("-namespace")
+    assert roles.pop(unbound) == USED
+    assert list(roles.values()) == [USED_CLUSTER_WIDE | {"/namespaces": {"list", "watch"}}]
+    assert {role["metadata"]["namespace"] for role in of_kind(manifests, "Role")} == {"rlt-system"}
+    assert "--namespace-selector=rlt.dev/jobs=yes" in operator_of(manifests)["args"]
+    selector = {"matchLabels": {"rlt.dev/jobs": "yes"}}
+    (webhook,) = only(manifests, "ValidatingWebhookConfiguration")["webhooks"]
+    assert webhook["namespaceSelector"] == selector
+    (binding,) = of_kind(manifests, "ValidatingAdmissionPolicyBinding")
+    assert binding["spec"]["matchResources"]["namespaceSelector"] == selector
+
+
 def test_the_policy_of_the_cluster_for_runtimes(render: Render) -> None:
     default, strict = (operator_of(render(*values))["args"] for values in ((), EVERYTHING))
     assert not {each.partition("=")[0] for each in default} & {"--default-runtime", "--require-runtime"}

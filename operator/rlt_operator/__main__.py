@@ -20,10 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     owns_certificate = options.webhook_secret and options.webhook_configuration
     if options.webhook_port and bool(owns_certificate) == bool(options.webhook_certificates):
         command.error("--webhook-port: give --webhook-certificates, or --webhook-secret and --webhook-configuration")
+    if options.namespace and options.namespace_selector:
+        command.error("--namespace-selector: give it without --namespace")
     logs.configure()
     from rlt_api.spec.runtime_policy import RuntimePolicy
     from rlt_core.children.network_policy import NetworkAccess  # not needed by --help
     from rlt_core.kubernetes.client import ApiError
+    from rlt_operator.cache.watches import Selection
     from rlt_operator.leader_election import LeadershipLostError, LeaseLocation
     from rlt_operator.main import Webhook, run
     from rlt_operator.webhook.certificates import CertificateLocation
@@ -43,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         asyncio.run(
             run(
-                namespaces=options.namespace,
+                selection=Selection(tuple(options.namespace), options.namespace_selector),
                 metrics_port=options.metrics_port,
                 webhook=webhook,
                 access=access,
@@ -73,6 +76,12 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAMESPACE",
         help="reconcile this namespace only; can be repeated",
+    )
+    run.add_argument(
+        "--namespace-selector",
+        default="",
+        metavar="LABELS",
+        help="reconcile the namespaces with these labels only, such as rlt.dev/jobs=true; they may come and go",
     )
     run.add_argument(
         "--metrics-port", type=int, default=8080, help="port of /metrics, /healthz and /readyz (default 8080)"

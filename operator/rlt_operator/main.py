@@ -26,6 +26,7 @@ from rlt_core.kubernetes import api_paths, client
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import http_server, metrics
 from rlt_operator.cache.cache import Cache
+from rlt_operator.cache.watches import Selection
 from rlt_operator.crd_check import CrdCheck
 from rlt_operator.leader_election import LeaderElection, LeaseLocation, create_identity
 from rlt_operator.leadership import FencedApi, Leadership, fence
@@ -43,6 +44,8 @@ from rlt_operator.work_queue import WorkQueue
 
 RETRY_INTERVAL_S = 2.0
 """Interval between attempts to reach the API server at the start."""
+FORBIDDEN = 403
+"""HTTP status of a list in a namespace that does not exist, or in which the operator has no Role."""
 LOOP_DELAY_INTERVAL_S = 0.05
 """Interval between measurements of the event loop's delay."""
 
@@ -60,7 +63,7 @@ class Webhook:
 
 async def run(
     *,
-    namespaces: Collection[str],
+    selection: Selection,
     metrics_port: int,
     webhook: Webhook | None,
     access: NetworkAccess | None,
@@ -96,7 +99,7 @@ async def run(
         connector = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, auto_decompress=False))
         in_cluster = client.in_cluster()
-        log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": in_cluster})
+        log.info("serving", extra={"namespaces": str(selection), "inCluster": in_cluster})
         tasks = [asyncio.create_task(stop.wait())]
         if lease:
             election = LeaderElection(connected, lease, leadership, identity=identity)
@@ -107,15 +110,19 @@ async def run(
         tokens = ray_http.RayTokens(connected)
         heads = ray_http.to_pod_ip(session, tokens) if in_cluster else ray_http.through_pod_proxy(connected, tokens)
         send = fence(heads, leadership)
-        queue = WorkQueue(lambda key: reconcile_isolated(sources, send, events, failures, key))
+        queue = WorkQueue(
+            lambda key: reconcile_isolated(sources, send, events, failures, key),
+            lambda key: sources.cache.get_job(key) is not None,
+        )
         sources = Sources(api, Cache(queue.wake, on_secret=tokens.put), RayPoller(send, queue.wake), runtimes, access)
+        metrics.UNAVAILABLE_NAMESPACES.set_function(sources.cache.watches.count_unavailable)
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(events.flush)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
         _start(_measure_loop_delay(), stack)
-        tasks.append(_start(Reconciliation(api, namespaces, sources.cache, queue, crds, synced).run(stack), stack))
+        tasks.append(_start(Reconciliation(api, selection, sources.cache, queue, crds, synced).run(stack), stack))
         await _wait_for_first(tasks)
     log.info("stopped")
 
@@ -125,7 +132,7 @@ class Reconciliation:
     """What reads the jobs in every replica, and reconciles them in the leader."""
 
     api: FencedApi
-    namespaces: Collection[str]
+    selection: Selection
     cache: Cache
     queue: WorkQueue
     crds: CrdCheck
@@ -134,23 +141,21 @@ class Reconciliation:
 
     async def run(self, stack: contextlib.AsyncExitStack) -> None:
         """Run until a part of it ends. Raises its error. The exit of the stack ends the other parts."""
-        await _check_access(self.api, self.namespaces)
-        watches = self.cache.start(self.api, self.namespaces)
-        for watching in watches:
-            stack.callback(watching.cancel)
+        await check_access(self.api, self.selection)
+        watching = _start(self.cache.watches.run(self.api, self.selection), stack)
         _start(self.crds.run(), stack)
-        await _wait_for_first([*watches, _start(self._lead(), stack)])
+        await _wait_for_first([watching, _start(self._lead(), stack)])
 
     async def _lead(self) -> None:
         """Wait for the cache and the leadership, then reconcile."""
-        await self.cache.wait()
+        await self.cache.watches.wait()
         gc.collect()
         gc.freeze()  # what remains is not searched for garbage again, which would block the event loop
         self.synced.set()
         await self.api.leadership.acquired.wait()
         self.queue.start()
         await delete_unused_programs(self.api, self.cache)
-        await watch(self.queue.wake_all, namespaces=self.namespaces)
+        await watch(self.queue.wake_all)
 
 
 async def _measure_loop_delay() -> None:
@@ -192,16 +197,32 @@ async def _serve_webhook(
         _start(keep_certificate(api, source, tls.load, leads=lambda: api.leadership.valid), stack)
 
 
-async def _check_access(api: KubernetesApi, namespaces: Collection[str]) -> None:
-    """Wait until the API server is available. Raises ApiError if the jobs cannot be listed."""
+async def check_access(api: KubernetesApi, selection: Selection) -> None:
+    """Wait until the API server is available.
+
+    Raises ApiError if the CRD is missing, or if the selected namespaces, or the jobs of all namespaces, cannot be
+    listed. A namespace by name that does not exist, or without the operator's Role, does not affect the others.
+    """
+    if selection.labels:
+        await _list_one(api, api_paths.NAMESPACES, labelSelector=selection.labels)
+        return
+    for namespace in selection.names or (None,):
+        try:
+            await _list_one(api, api_paths.jobs(namespace))
+        except ApiError as error:
+            if namespace is None or error.status != FORBIDDEN:
+                raise
+            log.warning("namespace %s: %s", namespace, error)
+
+
+async def _list_one(api: KubernetesApi, path: str, **query: str) -> None:
+    """List one object. Repeats the request until the API server answers. Raises ApiError if it rejects it."""
     while True:
         try:
-            every: list[str | None] = [*namespaces] or [None]
-            for namespace in every:
-                await api.list(api_paths.jobs(namespace), limit="1")
+            await api.list(path, limit="1", **query)
             return
         except ApiError as error:
             if error.rejected:
-                raise ApiError(error.status, f"cannot list RLTrainingJobs: {error}") from error
+                raise ApiError(error.status, f"cannot list {path}: {error}") from error
             log.warning("waiting for the API server: %s", error)
             await asyncio.sleep(RETRY_INTERVAL_S)

@@ -42,6 +42,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [list]
 {{- end -}}
 
+{{/* A map of labels as a selector, such as a=b,c=d. */}}
+{{- define "rlt-operator.labelSelector" -}}
+{{- $pairs := list -}}
+{{- range $label, $value := . -}}
+{{- $pairs = append $pairs (printf "%s=%s" $label $value) -}}
+{{- end -}}
+{{- join "," $pairs -}}
+{{- end -}}
+
 {{- define "rlt-operator.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}

@@ -11,7 +11,7 @@ import click
 
 from rlt.convert.convert import convert
 from rlt.convert.draft import ConvertError
-from rlt.convert.missing import find_missing
+from rlt.convert.missing import list_missing
 from rlt.manifest_files import STDIN, parse_documents
 from rlt.program import program_name
 from rlt.validation import validate_documents
@@ -45,9 +45,10 @@ def command(
     """Convert a script, config or manifest of another program to a job.
 
     FILE is a command line or launch script of verl, OpenRLHF, slime, SkyRL, NeMo-RL, TRL and other programs, also with
-    #SBATCH lines, a config of verl (Hydra) or ROLL, or a RayCluster, RayJob, TrainJob or PyTorchJob; - is standard
-    input. Nothing is executed. Comments in the YAML name each part that was not carried over, and the reason; -o table
-    lists them. The job is validated: exit code 1 if fields must be filled in.
+    #SBATCH lines, a config of verl (Hydra), ROLL, NeMo-RL, SkyRL or TRL, a RayCluster, RayJob, TrainJob, PyTorchJob,
+    JobSet or Job, or a task of SkyPilot or dstack; - is standard input. Nothing is executed. Comments in the YAML name
+    each part that was not carried over, and the reason; -o table lists them. The job is validated: exit code 1 if
+    fields must be filled in.
     """
     try:
         text = sys.stdin.read() if file == STDIN else Path(file).read_text()
@@ -68,7 +69,7 @@ def command(
     validated = validate_documents(list(parse_documents(file, written.encode())))
     for note in validated.notes:
         print_message(f"note: {note.message}")
-    findings = find_missing(converted.manifest, tuple(finding for _, finding in validated.findings))
-    for finding in findings:
+    missing = list_missing(converted.manifest)
+    for finding in missing:
         print_message(f"fill in: {finding}")
-    context.exit(1 if findings else 0)
+    context.exit(1 if missing else 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlt.convert.missing import complete_pods
 from rlt_api.validation.resolved_spec import build_resolved_spec
 
 Json = dict[str, Any]
@@ -14,21 +13,12 @@ REQUIRED: Json = {"model": {}, "data": {}}
 
 
 def subtract_defaults(spec: Json) -> Json:
-    """The fields of a spec that a job with its workers alone does not have. The result means the same.
-
-    The spec is valid, apart from what its pods do not have.
-    """
-    complete = complete_pods(spec)
-    workers = complete["cluster"]["workers"]
-    least = build_resolved_spec({**REQUIRED, "cluster": {"workers": workers}}, None)
-    without = _subtract(complete, least)
-    without.setdefault("cluster", {})["workers"] = workers
+    """The fields of a valid spec that a job with its workers alone does not have. The result means the same."""
+    least = build_resolved_spec({**REQUIRED, "cluster": {"workers": spec["cluster"]["workers"]}}, None)
+    without = _subtract(spec, least)
+    without.setdefault("cluster", {})["workers"] = [_drop_empty(group) for group in spec["cluster"]["workers"]]
     # Some defaults depend on other fields, such as ppoMiniBatchSize's.
-    _restore(without, complete, build_resolved_spec(without, None), build_resolved_spec(complete, None))
-    given = spec.get("cluster", {})
-    without["cluster"]["workers"] = [_drop_empty(group) for group in given.get("workers", [])]
-    if "image" not in given:
-        del without["cluster"]["image"]
+    _restore(without, spec, build_resolved_spec(without, None), build_resolved_spec(spec, None))
     return without
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +33,12 @@ class Draft:
 
     name: str = ""
     """Its name in the source, if it has one."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Its namespace, labels and annotations."""
     spec: dict[str, Any] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Path of a field in YAML -> its line."""
 
     def put(self, path: str, value: Any) -> None:
         """Set a field by its path, such as spec.cluster.workers[].replicas: of a list, in its first item."""
@@ -53,25 +58,17 @@ class Draft:
             node = node[0] if part.endswith("[]") and node else node
         return node
 
-    def remove(self, path: str) -> bool:
-        """Remove a field by its path, with indexes of lists. False if it is not set."""
-        node: Any = self.spec
-        *parents, last = re.findall(r"\w+", path.removeprefix("spec."))
-        for part in parents:
-            if isinstance(node, list):
-                node = node[int(part)] if part.isdigit() and int(part) < len(node) else None
-            else:
-                node = node.get(part) if isinstance(node, dict) else None
-        if isinstance(node, dict) and last in node:
-            del node[last]
-            return True
-        return False
-
     def leave_out(self, what: str, why: str, line: int | None = None) -> None:
         """Note a part of the source once."""
         note = LeftOut(what, why, line)
         if all((each.what, each.why) != (what, why) for each in self.left_out):
             self.left_out.append(note)
+
+    def find_line(self, path: str) -> int | None:
+        """The line of a field in the source, or of the nearest enclosing field."""
+        while path and path not in self.lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self.lines.get(path) if path else None
 
     def add_variable(self, name: str, value: str) -> None:
         """Set an environment variable of the pods."""
@@ -82,5 +79,5 @@ class Draft:
         """The manifest of the job."""
         name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
         name = name if name[:1].isalpha() else f"job-{name}" if name else "converted"
-        metadata = {"name": name[:MAX_NAME_LENGTH].strip("-")}
+        metadata = {"name": name[:MAX_NAME_LENGTH].strip("-"), **self.metadata}
         return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "spec": self.spec}

@@ -1,69 +1,64 @@
-"""The fields that a source cannot give, all at once: validation stops at the first kind that is missing."""
+"""What must be filled in for a converted job to be valid: all of it, also what errors of other fields would hide."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import re
 from copy import deepcopy
 from typing import Any
 
-from rlt.manifest_files import parse_documents
-from rlt.validation import validate_documents
 from rlt_api.findings.finding import Finding
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.validation.validate import validate_manifest, validate_structure
 
 Json = dict[str, Any]
-POD: Json = {
-    "resources": {"cpu": "64", "memory": "2048Gi"},
-    "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8},
-}
-VALUES: Mapping[str, Any] = {
-    "image": "registry.example/image:1", "resources": POD["resources"], "cpu": "64", "memory": "2048Gi", "count": 8,
-    "resourceName": "nvidia.com/gpu", "accelerator": POD["accelerator"], "path": "/mnt/rlt/model",
-    "files": ["/mnt/rlt/data.parquet"], "model": {"path": "/mnt/rlt/model"}, "data": {"files": ["/mnt/rlt/data.parquet"]},
-    "rewards": [{"function": {"name": "module:function"}}], "totalSteps": 1, "trainBatchSize": 64, "workers": [POD],
-    "apiKey": {"name": "wandb", "key": "key"}, "training": {"totalSteps": 1},
-}  # fmt: skip
-"""Last part of a field -> a value with which the other fields can be validated."""
-NONE = "none"
+MAX_ROUNDS = 20
+DEVICE = re.compile(r"(^|\s|\.)device=cpu\b")
+"""A setting with which a program trains on CPUs."""
 
 
-def complete_pods(spec: Json) -> Json:
-    """A copy of the spec whose pods have the fields that a source may not give."""
-    complete = deepcopy(spec)
-    cluster = complete.setdefault("cluster", {})
-    cluster.setdefault("image", VALUES["image"])
-    for worker in cluster.setdefault("workers", [{}]):
-        worker["resources"] = {**POD["resources"], **worker.get("resources", {})}
-        if "accelerator" in worker:
-            worker["accelerator"] = {**POD["accelerator"], **worker["accelerator"]}
-    return complete
+def list_missing(manifest: Json) -> list[Finding]:
+    """List the errors of a converted job. Errors of types and missing fields would hide those of rules: the blocks that
+    have them are left out, and the others are validated."""
+    manifest = deepcopy(manifest)
+    found = list[Finding]()
+    for _ in range(MAX_ROUNDS):
+        wrong = list(validate_structure(manifest["spec"], RLTrainingJobSpec, "spec"))
+        found += [each for each in wrong or validate_manifest(manifest, {}) if not _is_known(each, found)]
+        if not wrong or not all(_remove(manifest, each.field) for each in wrong):
+            break
+    if not _has_devices(manifest["spec"]):
+        fix = "add it, such as {resourceName: nvidia.com/gpu, count: 8}"
+        found.append(
+            Finding("spec.cluster.workers[0].accelerator", "none", "is not in the source", fix, rule="convert")
+        )
+    return found
 
 
-def find_missing(manifest: Json, found: tuple[Finding, ...]) -> list[Finding]:
-    """The findings, and those about further missing fields once the missing ones are given."""
-    findings = list(found)
-    complete = deepcopy(manifest)
-    added = findings
-    while True:
-        given = [_give(complete, each.field) for each in added if each.value == NONE]
-        if not any(given):
-            return findings
-        documents = list(parse_documents("converted", json.dumps(complete).encode()))
-        known = {each.field for each in findings}
-        added = [each for _, each in validate_documents(documents).findings if each.field not in known]
-        findings = [*findings, *(each for each in added if each.value == NONE)]
+def _is_known(finding: Finding, found: list[Finding]) -> bool:
+    """Whether an error about the field, or about a field in it, is listed."""
+    return any(f"{each.field}.".startswith((f"{finding.field}.", f"{finding.field}[")) for each in found)
 
 
-def _give(manifest: Json, field: str) -> bool:
-    """Give a missing field a value. False for a field without one, or if it has a value."""
-    name = field.rpartition(".")[2]
+def _remove(manifest: Json, field: str) -> bool:
+    """Remove a field; the innermost block if the field is missing in it. Whether something was removed."""
     node: Any = manifest
-    for part in field.split(".")[:-1]:
-        key, _, index = part.removesuffix("]").partition("[")
-        node = node.setdefault(key, {}) if isinstance(node, dict) else None
-        if index and isinstance(node, list) and int(index) < len(node):
-            node = node[int(index)]
-    if not isinstance(node, dict) or name not in VALUES or name in node:
+    owners: list[tuple[Any, Any]] = []
+    for part in re.findall(r"[^.\[\]]+", field):
+        key = int(part) if isinstance(node, list) and part.isdigit() else part
+        if isinstance(node, dict) and key not in node:
+            break
+        owners.append((node, key))
+        node = node[key] if isinstance(node, dict | list) else None
+    owner, key = owners[-1]
+    if len(owners) < 2 or isinstance(key, int) or isinstance(owner, list):
         return False
-    node[name] = deepcopy(VALUES[name])
+    del owner[key]
     return True
+
+
+def _has_devices(spec: Json) -> bool:
+    """Whether a group has accelerators, or the source gives its CPUs and no devices."""
+    groups = spec.get("cluster", {}).get("workers", [])
+    if any("accelerator" in group or "resources" in group for group in groups if isinstance(group, dict)):
+        return True
+    return any(DEVICE.search(str(word)) for word in spec.get("framework", {}).get("command") or [])

@@ -141,6 +141,9 @@ def _set(draft: Draft, setting: Setting, key: str, value: object, line: int | No
         elif value:
             draft.leave_out(what, f"{path} is a number of steps: multiply the ratio by the steps", line)
         return
+    if path == "spec.data.chatTemplate" and "{" not in str(value):
+        draft.leave_out(what, "it is the name of a template: spec.data.chatTemplate is the template itself", line)
+        return
     if key.endswith(("ppo_micro_batch_size", "log_prob_micro_batch_size")):
         draft.leave_out(what, f"it is for all devices: divide it by their number for {path}", line)
         return

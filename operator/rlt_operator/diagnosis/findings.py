@@ -6,8 +6,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
+from rlt_api.findings.result_cache import ResultCache
 from rlt_api.status.job_status import FailureFinding
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 from rlt_operator.diagnosis.faulty_node import ADDRESS
@@ -16,6 +16,10 @@ from rlt_operator.observation import Observed, Pod, WarningEvent
 
 MAX_FINDINGS = 8
 """Maximum number of findings in the status."""
+
+RDMA = ("infiniband", "roce")
+"""Fabrics that NCCL uses by its own transport NET/IB."""
+_known = ResultCache[list[LogFinding]](64)
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ def find_failures(observed: Observed, message: str = "") -> list[FailureFinding]
     """
     about = next((pod for pod in observed.cluster_pods if pod.name in message), None)
     sources = [*_list_evidence(observed), Evidence(message, about), *_list_node_evidence(observed)]
-    found = _diagnose(tuple(each.text for each in sources))
+    found = _diagnose(tuple(each.text for each in sources), expects_rdma=_expects_rdma(observed))
     found = [each for each in found if each.severity != "wrapper"] or found
     return [_locate(each, sources[each.log], observed) for each in found[:MAX_FINDINGS]]
 
@@ -45,10 +49,16 @@ def find_node_problems(observed: Observed) -> list[FailureFinding]:
     return [_locate(each, sources[each.log], observed) for each in _diagnose(tuple(each.text for each in sources))]
 
 
-@lru_cache(maxsize=64)
-def _diagnose(texts: tuple[str, ...]) -> list[LogFinding]:
+def _diagnose(texts: tuple[str, ...], *, expects_rdma: bool = False) -> list[LogFinding]:
     """Cached: an attempt that waits for its restart is planned again and again."""
-    return diagnose_logs(io.BytesIO(text.encode("utf-8", "replace")) for text in texts)
+    logs = (io.BytesIO(text.encode("utf-8", "replace")) for text in texts)
+    return _known.get((*texts, str(expects_rdma)), lambda: diagnose_logs(logs, expects_rdma=expects_rdma))
+
+
+def _expects_rdma(observed: Observed) -> bool:
+    """Whether NCCL finds InfiniBand or RoCE on the job's nodes."""
+    network = observed.job.status.network if observed.job.status else None
+    return network is not None and network.fabric.removeprefix("mnnvl+") in RDMA
 
 
 def _list_node_evidence(observed: Observed) -> Iterator[Evidence]:
