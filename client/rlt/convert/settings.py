@@ -74,7 +74,9 @@ def apply_settings(
             setting = find(setting.renamed, settings)
         what = f"{key}={_show(value)}"
         line = lines.get(key)
-        if setting is None:
+        if key == "trainer.total_epochs" and isinstance(steps := values.get("trainer.total_training_steps"), int):
+            draft.leave_out(what, f"trainer.total_training_steps={steps} ends the training", line)
+        elif setting is None:
             meant = find_nearest_word(key, [each.key for each in settings], max_distance=3)
             draft.leave_out(what, f"it is not a known setting{f'; did you mean {meant}?' if meant else ''}", line)
         elif not setting.fields:
