@@ -238,7 +238,9 @@ def test_the_end_of_a_script_is_the_archive_of_programs(build: Callable[[Launch]
 @pytest.mark.parametrize("runtime", ["docker", "podman"])
 def test_a_container_of_slurm_gets_the_devices_of_its_job(runtime: ContainerRuntime, tmp_path: Path) -> None:
     """On AMD, Slurm selects the devices of a job by ROCR_VISIBLE_DEVICES alone."""
-    script = build_slurm_script(launch("verl", VERL), SlurmOptions(runtime))
+    moved = launch("verl", VERL, storage=str(tmp_path))
+    Path(moved.folder).mkdir(parents=True)
+    script = build_slurm_script(moved, SlurmOptions(runtime))
     inherited = re.findall(r"--env=(\w+) ", script)
     (text,) = re.findall(r"start-node\.sh <<'RLT_END_OF_FILE'\n(.*?)RLT_END_OF_FILE", script, re.S)
     (tmp_path / "start-node.sh").write_text(text)
@@ -254,6 +256,7 @@ def test_a_container_of_slurm_gets_the_devices_of_its_job(runtime: ContainerRunt
         ["bash", tmp_path / "start-node.sh"], capture_output=True, text=True, check=True, env={**passed, "PATH": path}
     )
     assert done.stdout == "HIP=4,5,6,7 ROCR=\n"
+    assert Path(moved.folder, "ray-ended-7").exists()
 
 
 def test_slurm_starts_a_job_again_only_with_restarts() -> None:
