@@ -206,6 +206,19 @@ def test_the_preflight_expects_machines_instead_of_pods() -> None:
     assert (expected.head.shared_memory, expected.workers[0].shared_memory) == (0, 128 * 2**30)
 
 
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ({}, "--first-step-deadline 7200"),
+        ({"failurePolicy": {"progressDeadlineSeconds": 60}}, "--progress-deadline 60"),
+        ({"observability": {"debugger": "ray"}}, "--progress-deadline 0"),
+    ],
+)
+def test_the_deadline_for_progress_is_the_one_of_kubernetes(more: dict[str, Any], option: str) -> None:
+    job = launch("sum", {**BUILTIN, **more})
+    assert option in job.files[job.program]
+
+
 def test_a_job_that_only_checks_runs_neither_steps_nor_program() -> None:
     step = {"name": "data", "command": ["python3", "download.py"]}
     framework = {"type": "command", "command": ["python3", "train.py"], "prepare": [step]}

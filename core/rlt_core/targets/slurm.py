@@ -28,7 +28,7 @@ from rlt_core.targets.slurm_containers import ContainerRuntime, Wrapping, wrap_s
 MIB = 2**20
 START_NODE = "start-node.sh"
 ENDED = "ray-ended"
-"""Start of the name of a file that exists when Ray has ended on a node."""
+"""Prefix of a file name: the file exists when Ray has ended on a node."""
 
 
 @dataclass(frozen=True)
