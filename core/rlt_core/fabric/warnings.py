@@ -53,7 +53,7 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, se
             yield f"{facts.product} without the label nvidia.com/gpu.clique: multi-node NVLink is not used"
     if _may_claim_rdma(kinds, demand, profile):
         yield (
-            "the podTemplate has a resourceClaim, and no label or resource of the nodes shows RDMA: if the claim is for "
+            "the podTemplate has a resourceClaim, and no label or resource of the nodes shows RDMA: if it is for "
             "RDMA, set network.attach: dra and network.profile; otherwise pods use TCP"
         )
     products = sorted({facts.product for facts in kinds if facts.product})
