@@ -22,8 +22,8 @@ from rlt_operator.cache.early_warnings import EarlyWarnings
 from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
-from rlt_operator.diagnosis.disruption import list_drain_taints
 from rlt_operator.cache.watches import Watches
+from rlt_operator.diagnosis.disruption import list_drain_taints
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.manifests import (
     parse_config,
