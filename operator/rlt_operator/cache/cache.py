@@ -78,8 +78,6 @@ class Cache:
     """Objects without a watch that many jobs read: namespaces and the RayCluster CRD."""
     kuberay: tuple[Manifest, KubeRay] | None = None
     """The RayCluster CRD that was read last, and its fields: parsing them takes long."""
-    on_secret: Callable[[Manifest], None] = lambda manifest: None
-    """Called with each Secret that the operator has written."""
 
     _kuberay_acted: float = field(default=-math.inf, init=False)
     """When a RayCluster with a status changed last (time.monotonic)."""
@@ -135,12 +133,14 @@ class Cache:
         text = self.jobs.get(key) if self.watches.is_selected(key[0]) else None
         return json.loads(text) if text else None
 
+    def has_job(self, key: Key) -> bool:
+        """Whether the job exists, and its namespace is selected."""
+        return self.watches.is_selected(key[0]) and self.jobs.get(key) is not None
+
     def put(self, written: Manifest) -> None:
         """Store the response to one of the operator's writes, which the watch delivers later."""
         if not self.watches.is_selected(written["metadata"]["namespace"]):
             return
-        if written["kind"] == "Secret":
-            self.on_secret(written)
         configs = self.programs if is_programs(written) else self.configs
         stores: dict[str, Store[Any]] = {KIND: self.jobs, "RayCluster": self.ray_clusters, "ConfigMap": configs}
         if store := stores.get(written["kind"]):

@@ -7,7 +7,7 @@ be undone.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rlt_api.spec.job_spec import OPERATOR
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
@@ -19,11 +19,11 @@ from rlt_core.children.preflight_file import has_preflight
 from rlt_core.children.programs import name_programs
 from rlt_core.earlier_job import Missing, find_checkpoint, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
-from rlt_core.job import Job, Manifest, parse_job, parse_runtime
+from rlt_core.job import Job, Manifest, get_attempt_number, parse_job, parse_runtime
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_core.network_status import needs_decision
-from rlt_core.ray_http import Head
+from rlt_core.ray_http import Head, RayTokens
 from rlt_operator.cache.cache import Cache
 from rlt_operator.kuberay import KubeRay, parse_kuberay
 from rlt_operator.lifecycle.restarts import needs_faulty_node
@@ -44,6 +44,7 @@ class Sources:
     """The cluster's policy for the RLRuntimes of jobs. Labels of a namespace override it."""
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
+    tokens: RayTokens = field(default_factory=RayTokens)
 
 
 async def observe(sources: Sources, key: Key) -> Observed | None:
@@ -63,6 +64,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     if job.deleting or job.managed_by != OPERATOR:
         poller.poll(key, None)
         return Observed(job)
+    job = replace(job, token_suffix=sources.tokens.get_key().derive_suffix(job.uid, get_attempt_number(job.status)))
     job, missing_checkpoint = _find_earlier_checkpoint(cache, job)
     cluster = cache.ray_clusters.get((job.namespace, names.ray_cluster(job.name)))
     observed = Observed(
