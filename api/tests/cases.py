@@ -79,6 +79,7 @@ ENV = "spec.cluster.env[0].name"
 TOKENS = "spec.training.ppoMaxTokenLenPerDevice"
 
 OVERRIDES = "spec.framework.overrides[0]"
+LARGE = {"metadata": {"annotations": {"example.com/script": "x" * 2**16}}}
 
 CASES = [
     # framework, model, data, image, name
@@ -130,6 +131,7 @@ CASES = [
     Case("framework-openrlhf", "spec.training.totalSteps", {}, "totalEpochs", base=OPENRLHF),
     Case("framework-overrides", OVERRIDES, {"framework.overrides": ["a=1"]}, "--NAME", base=OPENRLHF),
     Case("framework-overrides", OVERRIDES, {"framework.overrides": ["--actor.num_nodes=9"]}, base=OPENRLHF),
+    Case("framework-overrides", OVERRIDES, {"framework.overrides": ["trainer.foo=1"]}, "remove it", base=VERL),
     Case("framework-overrides", OVERRIDES, {"framework.overrides": ["a b"]}, "KEY=VALUE", base=VERL),
     Case(
         "framework-roll",
@@ -283,6 +285,30 @@ CASES = [
     ),
     Case("batch-chunks", TRAIN, gpus(8, 8), "use 64"),
     Case("batch-chunks", MINI, {"training.ppoMiniBatchSize": 1}, "use 2"),
+    *(
+        Case(
+            "batch-divisibility",
+            MINI,
+            {"training.ppoMiniBatchSize": 1, "rollout.responsesPerPrompt": 2},
+            "use 4",
+            base=base,
+        )
+        for base in (VERL, OPENRLHF, ROLL)
+    ),
+    Case(
+        "batch-divisibility",
+        TRAIN,
+        {"training.trainBatchSize": 9, "rollout.responsesPerPrompt": 2},
+        "use 8 or 12",
+        base=VERL,
+    ),
+    Case(
+        "command-arguments",
+        "spec.framework.command[3]",
+        {**gpus(), "framework.command": [*COMMAND["framework"]["command"], "trainer.n_gpus_per_node=0"]},
+        "change the command",
+        base=COMMAND,
+    ),
     Case("micro-batch", MICRO, {"training.ppoMicroBatchSizePerDevice": 48}, "use 32 or 64"),
     Case("group-size", N, {"rollout.responsesPerPrompt": 1}, "use 2"),
     Case("group-size", N, {"rollout.responsesPerPrompt": 1, "algorithm.advEstimator": "rloo"}, "use 2"),
@@ -902,4 +928,6 @@ CASES = [
     ),
     Case("json", "spec.cluster.image", {"cluster.image": "a\0b"}),
     Case("size", "spec", {"framework.command": ["x" * 60000] * 20}, base=COMMAND),
+    Case("size", "spec.cluster.head.podTemplate", {"cluster.head": {"podTemplate": LARGE}}, "move files and scripts"),
+    Case("size", "spec.rollout.engineKwargs", {"rollout.engineKwargs": LARGE}, "move files and scripts"),
 ]

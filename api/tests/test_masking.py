@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlt_api.findings.finding import Finding, printable
-from rlt_api.findings.masking import MASK, is_secret, mask_json, mask_text
+from rlt_api.findings.masking import MASK, MAX_SEARCHED, find_in_text, is_secret, mask_json, mask_text
+from rlt_api.findings.result_cache import ResultCache
 from rlt_api.spec.plain_secrets import find_secrets, warn_plain_secrets
 
 HF = "hf_" + "aBcDeFgH" * 4
@@ -166,3 +167,18 @@ def test_masking_is_idempotent(text: str) -> None:
 @given(st.sampled_from(TOKENS), st.text("ab=:/ '\"{}[],\n"), st.text("ab=:/ '\"{}[],\n"))
 def test_a_token_never_remains(token: str, before: str, after: str) -> None:
     assert token not in mask_text(f"{before} {token} {after}")
+
+
+def test_only_the_first_characters_of_a_text_are_searched() -> None:
+    assert find_in_text(f"{'x ' * 1000}{HF}") == (HF,)
+    assert find_in_text(f"{'x ' * (MAX_SEARCHED // 2)}{HF}") == ()
+
+
+def test_the_cache_keeps_no_input_and_a_bounded_number_of_results() -> None:
+    cache = ResultCache[int](2)
+    computed: list[str] = []
+    for text in ("a" * 10_000, "b", "b", "c", "b", "a" * 10_000):
+        assert cache.get(text, lambda text=text: computed.append(text) or len(text)) == len(text)  # type: ignore[misc]
+    assert computed == ["a" * 10_000, "b", "c", "a" * 10_000]
+    assert len(cache) == 2
+    assert all(isinstance(key, int) for key in cache._results)

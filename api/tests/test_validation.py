@@ -164,11 +164,39 @@ def test_spec_above_512_kib_is_rejected() -> None:
 
 
 def test_spec_and_runtime_above_512_kib_are_rejected() -> None:
-    spec = merged(COMMAND, {"framework.command": ["x" * 60_000] * 5})
-    runtime = {"defaults": {"cluster": {"head": {"podTemplate": {"metadata": {"annotations": {"a": "x" * 300_000}}}}}}}
+    spec = merged(COMMAND, {"framework.command": ["x" * 60_000] * 8})
+    runtime = {"defaults": {"cluster": {"head": {"podTemplate": large(50_000)}}}}
     assert validate_job("sum", spec).findings == ()
     (finding,) = validate_job("sum", spec, runtime).findings
     assert (finding.field, finding.rule) == ("spec", "size")
+
+
+def large(size: int) -> dict[str, Any]:
+    """A podTemplate with a text of this length."""
+    return {"metadata": {"annotations": {"a": "x" * size}}}
+
+
+def test_the_free_json_of_a_job_is_bounded_together() -> None:
+    spec = merged(BUILTIN, {"cluster.head": {"podTemplate": large(30_000)}})
+    assert validate_job("sum", spec).findings == ()
+    spec = merged(spec, {"cluster.workers": [{"name": "w", "podTemplate": large(36_000)}]})
+    (finding,) = validate_job("sum", spec).findings
+    assert (finding.field, finding.rule) == ("spec.cluster.workers[0].podTemplate", "size")
+    assert finding.value == "36037 bytes"
+    assert "together 66074 bytes, and their maximum is 65536" in finding.message
+
+
+def test_the_free_json_of_a_job_and_its_runtime_is_bounded_together() -> None:
+    spec = merged(BUILTIN, {"cluster.head": {"podTemplate": large(30_000)}})
+    kwargs = {"defaults": {"rollout": {"engineKwargs": {"a": "x" * 36_000}}}}
+    assert validate_runtime(kwargs) == ()
+    (finding,) = validate_job("sum", spec, kwargs).findings
+    assert (finding.field, finding.rule) == ("spec.rollout.engineKwargs", "size")
+
+
+def test_a_runtime_with_too_much_free_json_is_rejected() -> None:
+    (finding,) = validate_runtime({"defaults": {"rollout": {"engineKwargs": {"a": "x" * 2**16}}}})
+    assert (finding.field, finding.rule) == ("spec.defaults.rollout.engineKwargs", "size")
 
 
 @pytest.mark.parametrize(

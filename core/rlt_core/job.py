@@ -35,7 +35,8 @@ class Job:
     """The spec of the job merged with its runtime. None if it is invalid; `findings` has the reasons."""
     status: RLTrainingJobStatus
     submitted_spec: Mapping[str, Any] = field(default_factory=dict)
-    """The spec as submitted, as JSON. Fields that only `spec` has come from the runtime or are defaults."""
+    """The spec as submitted, as JSON. Fields that only `spec` has come from the runtime or are defaults. Empty for a
+    spec that is too large: nothing reads it."""
     findings: tuple[Finding, ...] = ()
     """Problems of the spec."""
     resolved_spec: Mapping[str, Any] | None = None
@@ -94,7 +95,7 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None, policy
         deleting="deletionTimestamp" in metadata,
         spec=resolved.spec,
         status=status,
-        submitted_spec=manifest.get("spec", {}),
+        submitted_spec={} if any(each.rule == "size" for each in resolved.findings) else manifest.get("spec", {}),
         findings=resolved.findings,
         resolved_spec=resolved.json,
         runtime=resolved.runtime,

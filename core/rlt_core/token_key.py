@@ -1,6 +1,6 @@
 """The key of a release, from which the tokens of all Ray clusters are derived (HMAC-SHA256, RFC 2104).
 
-The name of an attempt's Secret ends with another value of the key. Nobody without the key can create a Secret of that
+The name of an attempt's Secret ends with another value of the key. No user without the key can create a Secret of that
 name before the operator does, so that a Secret that exists is the operator's.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 KEY_BYTES = 32
 """Random bytes of a key."""
 SUFFIX_LENGTH = 16
-"""Hexadecimal digits at the end of the name of a Secret."""
+"""Hexadecimal digits of the suffix."""
 NAME = re.compile(r".+-ray-token-([0-9]{1,9})-([0-9a-f]{16})")
 
 
@@ -30,7 +30,7 @@ class TokenKey:
         return base64.urlsafe_b64encode(self._derive("token", job_uid, attempt)).decode().rstrip("=")
 
     def derive_suffix(self, job_uid: str, attempt: int) -> str:
-        """The end of the name of the attempt's Secret."""
+        """The suffix for the name of the attempt's Secret."""
         return self._derive("name", job_uid, attempt).hex()[:SUFFIX_LENGTH]
 
     def find_attempt(self, secret: str, job_uid: str) -> int | None:

@@ -212,3 +212,29 @@ def test_a_job_is_not_deleted_before_its_pods() -> None:
     job = replace(finished(0), pods=o.pods())
     assert not plan(job, at(10**6)).delete_job
     assert is_true(job.job.status, C.SUCCEEDED)
+
+
+PENDING = Ray(job=RayJob("PENDING"))
+
+
+def test_a_head_that_reports_the_program_as_pending_does_not_escape_the_active_deadline() -> None:
+    accepted = o.after(o.changed(replace(o.READY, ray=PENDING), active_deadline_seconds=100))
+    assert plan(accepted, at(98)).requeue_after == pytest.approx(2)
+    assert not exceeded(plan_at(accepted, 99))
+    assert exceeded(plan(accepted, at(100)))
+    stopping = o.after(accepted, now=at(100))
+    assert failure(plan_at(stopping, 100 + 200)) == Reason.DEADLINE_EXCEEDED
+
+
+def test_a_head_that_reports_a_started_program_as_pending_does_not_stop_the_active_clock() -> None:
+    job = o.changed(o.STARTED, active_deadline_seconds=100)
+    for second in range(10, 100, 10):
+        job = o.after(replace(job, ray=PENDING if second % 20 else o.running()), now=at(second))
+    assert exceeded(plan(job, at(100)))
+
+
+def test_the_time_before_a_program_is_accepted_does_not_count_as_active() -> None:
+    waiting = o.after(o.changed(replace(o.READY, ray=Ray()), active_deadline_seconds=100))
+    accepted = o.after(replace(waiting, ray=PENDING), now=at(1000))
+    assert not exceeded(plan_at(accepted, 1099))
+    assert exceeded(plan(accepted, at(1100)))

@@ -107,6 +107,17 @@ def test_a_wrapper_is_found_only_alone_and_is_not_part_of_the_message() -> None:
     assert reason_of(status, C.FAILED) == "ProgramFailed"
 
 
+def test_an_unknown_exception_is_quoted_and_the_reason_stays() -> None:
+    log = '(RewardWorker pid=9, ip=10.0.0.1)   File "/app/reward.py", line 7, in score\n'
+    log += "(RewardWorker pid=9, ip=10.0.0.1) ValueError: no answer in the response\n"
+    status = end(started(), o.ended("FAILED", log))
+    (finding,) = status.findings
+    assert (finding.code, finding.pod) == ("UnknownException", "sum-workers-worker-b")
+    assert finding.message.endswith("ValueError in score (/app/reward.py:7).")
+    assert message_of(status, C.FAILED).endswith(" ValueError: no answer in the response")
+    assert reason_of(status, C.FAILED) == "ProgramFailed"
+
+
 def test_a_killed_container_and_an_event_are_evidence() -> None:
     observed = started()
     head, worker, other = observed.pods

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import observed as o
@@ -18,12 +21,15 @@ from rlt_core.ray_http import Head
 from rlt_operator.conditions import find_condition
 from rlt_operator.observation import Observed, Ray, RayJob
 from rlt_operator.ray.poller import RayPoller, Target
-from rlt_operator.reconcile import isolation, plan
+from rlt_operator.reconcile import blocking, plan
+from rlt_operator.reconcile.blocking import measure_blocking
 from rlt_operator.reconcile.failures import MAX_QUARANTINE_S
-from rlt_operator.reconcile.isolation import measure_blocking, reconcile_isolated
-from rlt_operator.work_queue import Result
+from rlt_operator.reconcile.isolation import reconcile_isolated
+from rlt_operator.reconcile.observe import Sources
+from rlt_operator.work_queue import Key, Result
 
 SECRET = "correct-horse"
+EARLIER = datetime.now(UTC) - timedelta(hours=1)
 ENV = [{"name": "PASSWORD", "value": SECRET}]
 SPEC: dict[str, Any] = {**o.COMMAND_SPEC, "cluster": {**o.SPEC["cluster"], "env": ENV}}
 
@@ -108,7 +114,7 @@ async def test_an_exception_whose_report_fails_is_retried(loop: Loop) -> None:
 async def test_a_job_that_blocks_is_delayed_at_once_and_reported_the_second_time(
     loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(isolation, "MAX_BLOCKING_S", 0.0)
+    monkeypatch.setattr(blocking, "MAX_BLOCKING_S", 0.0)
     assert (await run_after(loop, 0)).requeue_after == 2
     assert "reconciliation of demo/sum blocked all jobs for" in caplog.text
     assert caplog.records[-1].levelno == logging.WARNING
@@ -119,7 +125,7 @@ async def test_a_job_that_blocks_is_delayed_at_once_and_reported_the_second_time
     condition = find_condition(loop.api.status, C.RECONCILING)
     assert condition
     assert (condition.status, condition.reason) == ("True", "InternalError")
-    monkeypatch.setattr(isolation, "MAX_BLOCKING_S", 1000.0)
+    monkeypatch.setattr(blocking, "MAX_BLOCKING_S", 1000.0)
     await run_after(loop, 4)
     assert loop.failures.count_wait(KEY) is None
 
@@ -145,7 +151,7 @@ async def test_only_cpu_time_between_two_awaits_counts() -> None:
         await asyncio.sleep(0)
         return "done"
 
-    result, seconds = await measure_blocking(work())
+    result, seconds = await measure_blocking(work(), "demo/sum")
     assert result == "done"
     assert seconds >= 0.05
 
@@ -163,7 +169,7 @@ async def test_a_cancellation_reaches_the_measured_coroutine() -> None:
             raise
 
     async def measure() -> None:
-        await measure_blocking(work())
+        await measure_blocking(work(), "demo/sum")
 
     task = asyncio.create_task(measure())
     await started.wait()
@@ -171,3 +177,52 @@ async def test_a_cancellation_reaches_the_measured_coroutine() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert cancelled.is_set()
+
+
+BLOCKING = """
+import asyncio, sys
+from rlt_operator.reconcile import blocking
+
+async def work():
+    sum(range(20_000_000))  # holds the interpreter's lock
+    print("the end", file=sys.stderr, flush=True)
+
+blocking.MAX_BLOCKING_S = 0.1
+asyncio.run(blocking.measure_blocking(work(), "demo/sum"))
+"""
+
+
+def test_the_job_is_named_in_the_log_before_its_plan_has_ended() -> None:
+    done = subprocess.run([sys.executable, "-c", BLOCKING], capture_output=True, text=True, check=True)
+    before, ended, after = done.stderr.partition("the end")
+    assert ended
+    assert (before.count("demo/sum"), after.count("demo/sum")) == (1, 0)
+    assert len(before) < 5000
+
+
+UNUSABLE = Ray(job=RayJob("RUNNING", start_ms=10**20))
+"""An answer of a head on which a plan raises."""
+
+
+@pytest.mark.parametrize("wanted", ["suspend", "cancel", "activeDeadlineSeconds"])
+async def test_no_answer_of_a_head_prevents_the_end_of_its_job(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    started = o.after(replace(o.READY, ray=Ray(job=RayJob("RUNNING"))), now=EARLIER)
+    started = o.suspend(started) if wanted == "suspend" else started
+    started = o.changed(started, active_deadline_seconds=60) if wanted == "activeDeadlineSeconds" else started
+    started = replace(started, job=replace(started.job, cancel_requested=wanted == "cancel"))
+    poller = loop.sources.poller
+    poller._answers[KEY] = UNUSABLE
+
+    async def observe(sources: Sources, key: Key) -> Observed:
+        return replace(started, ray=poller.poll(key, None))
+
+    monkeypatch.setattr("rlt_operator.reconcile.reconcile.observe", observe)
+    with pytest.raises((OverflowError, OSError)):
+        plan.plan(replace(started, ray=UNUSABLE), datetime.now(UTC))
+    assert (await run_after(loop, 0)).requeue_after == 0
+    await run_after(loop, 0)
+    attempt = loop.api.status.current_attempt
+    assert attempt
+    assert attempt.stop

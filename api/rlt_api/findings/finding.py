@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from rlt_api.findings.masking import mask_text
+from rlt_api.findings.masking import MAX_SEARCHED, mask_text
 
 MAX_LENGTH = 100
 """Maximum number of characters in a value or key that a finding repeats."""
@@ -74,6 +74,6 @@ def child_path(path: str, key: str | int) -> str:
 
 def printable(value: str) -> str:
     """Return the text as one printable line of at most MAX_LENGTH characters, with its secrets masked."""
-    value = mask_text(value)
+    value = mask_text(value[:MAX_SEARCHED])
     short = value if len(value) <= MAX_LENGTH else value[: MAX_LENGTH - 1] + "…"
     return short if short.isprintable() else ascii(short)[1:-1]

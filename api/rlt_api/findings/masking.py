@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
+
+from rlt_api.findings.result_cache import ResultCache
 
 MASK = "***"
 
@@ -56,6 +57,11 @@ MAX_DEPTH = 150
 """Maximum nesting of a manifest. Validation rejects a spec that nests deeper than 100 levels."""
 MIN_KNOWN_LENGTH = 6
 """Minimum length of a known secret that is masked anywhere in a text: shorter ones are parts of other words."""
+MAX_SEARCHED = 4096
+"""Number of characters that are searched in each string of a spec. The operator searches on its event loop."""
+
+_has_secrets = ResultCache[bool](4096)
+"""Whether a text has secrets. The secrets themselves are not kept."""
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -105,9 +111,16 @@ def mask_json(value: Any, depth: int = 0) -> Any:
     return masked
 
 
-@lru_cache(maxsize=4096)
 def find_in_text(text: str) -> tuple[str, ...]:
-    """Return the secrets in a text, each once. Cached: the operator searches the texts of a spec again and again."""
+    """Return the secrets in the first MAX_SEARCHED characters of a text, each once.
+
+    The operator searches the texts of a spec again and again, and most have no secret: this result is cached.
+    """
+    text = text[:MAX_SEARCHED]
+    return _search(text) if _has_secrets.get(text, lambda: bool(_search(text))) else ()
+
+
+def _search(text: str) -> tuple[str, ...]:
     secrets = [match[0] for match in TOKEN.finditer(text)]
     matches = (match for pattern in IN_TEXT for match in pattern.finditer(text))
     secrets += [match["secret"].strip("\"'") for match in matches if _mask_match(match) != match[0]]

@@ -21,7 +21,6 @@ from rlt_api.frameworks.roll.settings import build_config
 from rlt_api.frameworks.roll.settings import list_settings as list_roll_settings
 from rlt_api.frameworks.roll.values import read_value
 from rlt_api.frameworks.run import Run
-from rlt_api.frameworks.verl.argument_warnings import describe_key
 from rlt_api.frameworks.verl.overrides import format_value
 from rlt_api.frameworks.verl.rules import OVERRIDES, PODS
 from rlt_api.frameworks.verl.settings import is_old, list_settings
@@ -69,7 +68,7 @@ def _describe_override(argument: Argument, spec: RLTrainingJobSpec) -> str | Non
         if argument.value == format_value(settings[argument.key]):
             return None
         return _describe_replacement(find(argument.key, load_mapping().verl))
-    return None if is_old(spec.framework) else describe_key(argument)
+    return None  # an unknown key is an error
 
 
 def _describe_replacement(owner: Setting | None) -> str:

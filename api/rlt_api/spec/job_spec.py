@@ -70,7 +70,8 @@ class JobBlocks(ApiModel):
     """Users and privileges of the pods."""
     active_deadline_seconds: Positive | None = None
     """Maximum run time of all attempts together, in seconds. The program then gets SIGTERM, may save a checkpoint, and
-    the job fails. Default: none."""
+    the job fails. An attempt also ends if Ray has accepted the program and does not start it in this time. Default:
+    none."""
     pending_deadline_seconds: Positive | None = None
     """Maximum time until the training of an attempt starts, in seconds: with the queue, the start of the Ray cluster,
     the preflight checks and the submission to Ray. The job then fails. Default: none."""

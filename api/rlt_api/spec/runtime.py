@@ -63,7 +63,7 @@ class Limit(ApiModel):
     """The allowed values, as text. A * matches anything, as in registry.example.com/*."""
     optional: bool = False
     """true: a job may omit the field. By default a limited field needs a value, from the job, from the runtime's
-    defaults or as a fixed default, because an absent deadline, for example, is no deadline."""
+    defaults or as a fixed default, because a job without a deadline, for example, exceeds every deadline."""
 
 
 class JobMaximum(ApiModel):

@@ -11,8 +11,13 @@ from collections.abc import Callable, Iterator
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.command import devices as command_devices
 from rlt_api.frameworks.command import rules as commands
+from rlt_api.frameworks.openrlhf import batches as openrlhf_batches
 from rlt_api.frameworks.openrlhf import rules as openrlhf
+from rlt_api.frameworks.roll import batches as roll_batches
 from rlt_api.frameworks.roll import rules as roll
+from rlt_api.frameworks.verl import arguments as verl_arguments
+from rlt_api.frameworks.verl import batches as verl_batches
+from rlt_api.frameworks.verl import override_keys
 from rlt_api.frameworks.verl import rules as verl
 from rlt_api.rules import (
     accelerators,
@@ -82,8 +87,13 @@ RULES: list[Rule] = [
     *queues.RULES,
     *security.RULES,
     *verl.RULES,
+    *verl_batches.RULES,
+    *override_keys.RULES,
+    *verl_arguments.RULES,
     *openrlhf.RULES,
+    *openrlhf_batches.RULES,
     *roll.RULES,
+    *roll_batches.RULES,
 ]
 """Rules for all other fields."""
 

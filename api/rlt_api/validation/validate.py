@@ -1,7 +1,7 @@
 """Validation of manifests, the same for the command line, the webhook and the operator.
 
-In this order: type and bounds of each field, unknown fields, then the rules over several fields (`rules/`), on the job
-and its runtime as one spec.
+In this order: size, type and bounds of each field, unknown fields, then the rules over several fields (`rules/`), on
+the job and its runtime as one spec.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec, resolve
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime, validate_runtime_given
 from rlt_api.validation import rules
+from rlt_api.validation.size import validate_size
 from rlt_api.validation.structure import MAX_FINDINGS, convert_errors, find_nearest_name, report_unknown_field
 
 Json = Mapping[str, Any]
 
-MAX_SPEC_BYTES = 2**19
-"""Maximum size of a spec as JSON. The job's object has it twice (status.resolvedSpec), and etcd stores 1.5 MiB."""
 METADATA_FIELDS = (
     "name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences", "uid",
     "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
@@ -71,7 +70,7 @@ def validate_job(
         return Validated(tuple(_explain_unused_option(each, spec) for each in found), None)
     spec = normalize(spec, load_schema(RLTrainingJobSpec))
     merged = resolve(spec, runtime)
-    if runtime is not None and (found := list(_validate_size(json.dumps(merged), "spec"))):
+    if runtime is not None and (found := list(validate_size(merged, load_schema(RLTrainingJobSpec), "spec"))):
         return Validated(tuple(found), None)
     try:
         resolved = RLTrainingJobSpec.model_validate(merged, by_alias=True, by_name=False)
@@ -149,15 +148,12 @@ def get_queue_label(metadata: Json) -> str | None:
 
 
 def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterator[Finding]:
-    """Validate types, bounds and unknown fields, as the API server does."""
-    non_json = list(islice(find_non_json(value, path), MAX_FINDINGS))
-    if non_json:
-        yield from non_json
-        return
-    text = json.dumps(normalize(value, load_schema(model)))
-    if found := list(_validate_size(text, path)):
+    """Validate the size, then types, bounds and unknown fields as the API server does."""
+    schema = load_schema(model)
+    if found := list(validate_size(value, schema, path)) or list(islice(find_non_json(value, path), MAX_FINDINGS)):
         yield from found
         return
+    text = json.dumps(normalize(value, schema))
     try:
         model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -171,13 +167,6 @@ def _explain_unused_option(finding: Finding, spec: Json) -> Finding:
     if parent != "spec.framework" or not isinstance(framework, Mapping):
         return finding
     return report_unused_option(field, str(framework.get("type") or "builtin")) or finding
-
-
-def _validate_size(text: str, path: str) -> Iterator[Finding]:
-    """Validate the size of a spec, or of a job merged with its runtime."""
-    if len(text) > MAX_SPEC_BYTES:
-        message = f"is larger than the maximum of {MAX_SPEC_BYTES} bytes"
-        yield Finding(path, f"{len(text)} bytes", message, "move large values to a volume or the image", rule="size")
 
 
 def given_paths(value: object, path: str) -> Iterator[str]:

@@ -12,7 +12,10 @@ COLOR_BYTES = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07
 """Escape sequences of terminals (ECMA-48: CSI and OSC)."""
 PREFIXES = re.compile(
     r"""\s*(?:
-        \((?P<process>[\w.:<>/ -]+[ ]pid=\d+(?:,[ ]ip=[^)\s]+)?)\)          # Ray, vLLM
+        \((?P<process>(?:[\w.:<>/ =-]+(?:\([\w-]+\))?[ ]pid=\d+|raylet|gcs_server|pid=\w+)
+          (?:,[ ]ip=[^)\s]+)?)\)                                             # Ray, vLLM
+      | (?P<host>[a-z\d][\w.-]*):[ ](?=\[rank\d)                           # DeepSpeed's launcher
+      | [A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ][\w.-]+[ ][\w./@-]+\[\d+\]:  # syslog
       | \[rank(?P<rank>\d+)\]:?                                             # torch
       | \[(?:pod/)?(?P<pod>[a-z0-9][\w.-]*(?:/[\w.-]+)+)\]                  # kubectl logs --prefix
       | \[?\d{4}-\d\d-\d\d[T\ ,]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?:[ ]std(?:out|err)[ ][FP])?
@@ -24,6 +27,15 @@ PREFIXES = re.compile(
     re.VERBOSE,
 )
 RANK = re.compile(r"\[[Rr]ank[ _]?(\d+)\]|\b(?:RANK|[Rr]ank)[ =:]+(\d+)\b")
+NODE = re.compile(
+    r"""[(,][ ]ip=(?P<ray>[\w.:-]{1,255})
+      |^(?P<nccl>[\w.-]{1,255}):\d{1,9}:\d{1,9}[ ]\[\d{1,4}\][ ]
+      |\bWorker[ ]IP[ ]address:[ ](?P<worker>[\w.:-]{1,255})
+      |^(?:srun|slurmstepd):[ ]error:[ ](?P<slurm>[a-z][\w.-]{1,255}):[ ]task
+      |^[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ](?P<syslog>[\w.-]{1,255})[ ]""",
+    re.VERBOSE,
+)
+"""Prefixes of Ray, NCCL and syslog, and messages of Ray and Slurm that name a node."""
 TIME = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 MAX_LENGTH = 4000
 """Maximum number of characters of a line that are searched on each side of a word."""
@@ -78,6 +90,12 @@ def find_rank(raw: str) -> int | None:
     """The rank that the line names."""
     match = RANK.search(raw)
     return int(match[1] or match[2]) if match else None
+
+
+def find_node(raw: str) -> str:
+    """The address or the name of the node that the line names; empty without one."""
+    match = NODE.search(raw[:MAX_LENGTH])
+    return next(filter(None, match.groups()), "") if match else ""
 
 
 def find_time(raw: str) -> str | None:

@@ -59,7 +59,7 @@ class PatternSearch:
             line = text[max(start, position - MAX_LENGTH) : min(end, position + MAX_LENGTH)]
             if (evidence := self._match(text, start, end, line, words.split)) is not None:
                 above = _decode(text[max(0, start - NEARBY) : start])
-                if not _is_harmless(_decode(line), above, self.entry):
+                if not _is_excluded(_decode(line), above, self.entry):
                     matches += 1
                     yield start, _decode(line), evidence
             position = text.find(word, max(end, position + 1))
@@ -74,9 +74,14 @@ class PatternSearch:
         return evidence
 
 
-def _is_harmless(raw: str, above: str, entry: Entry) -> bool:
-    vetoed = any(each in raw for each in (*HARMLESS, *entry.unless))
-    return vetoed or any(each in above for each in entry.unless_above)
+def is_harmless(raw: str) -> bool:
+    """Whether a line reports no failure."""
+    return any(each in raw for each in HARMLESS)
+
+
+def _is_excluded(raw: str, above: str, entry: Entry) -> bool:
+    excluded = is_harmless(raw) or any(each in raw for each in entry.unless)
+    return excluded or any(each in above for each in entry.unless_above)
 
 
 def _match_line(raw: str, pattern: Pattern) -> str | None:

@@ -23,6 +23,7 @@ from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 from rlt_operator.cache.watches import Watches
+from rlt_operator.diagnosis.disruption import list_drain_taints
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.manifests import (
     parse_config,
@@ -70,7 +71,7 @@ class Cache:
     workloads: Store[str] = field(default_factory=lambda: Store(parse_workload, _get_ray_cluster_uid))
     """Why Kueue does not admit a RayCluster, by its uid."""
     waiting_for_nodes: set[Key] = field(default_factory=set)
-    """Jobs that read the nodes. A changed node wakes them."""
+    """Jobs that wait for a change of the nodes. Every changed node wakes them."""
     written: set[Key] = field(default_factory=set)
     """Jobs whose status this process has written. The cache is not behind that write."""
     watches: Watches = field(init=False)
@@ -85,7 +86,7 @@ class Cache:
     def __post_init__(self) -> None:
         self.warnings = Store(self._parse_warning, _get_object_uid, max_of_a_namespace=MAX_WARNINGS)
         self.watches = Watches(self._build_reflectors, self._wake_namespace, self._forget_namespace)
-        self.watches.of_cluster.append(_watch("nodes", self.nodes, api_paths.NODES, self._wake_waiting_for_nodes))
+        self.watches.of_cluster.append(_watch("nodes", self.nodes, api_paths.NODES, self._wake_for_node))
 
     def _build_reflectors(self, api: KubernetesApi, namespace: str | None) -> list[Reflector]:
         """The watches of a namespace, or of all."""
@@ -222,9 +223,19 @@ class Cache:
     def _wake_all_of_namespace(self, name: Name, manifest: Manifest | None) -> None:
         self._wake_namespace(name[0])
 
-    def _wake_waiting_for_nodes(self, name: Name, manifest: Manifest | None) -> None:
+    def _wake_for_node(self, name: Name, manifest: Manifest | None) -> None:
         for key in self.waiting_for_nodes:
             self._wake(key)
+        node = self.nodes.get(name)
+        if manifest and node and list_drain_taints(node):
+            self._wake_jobs_on(node)
+
+    def _wake_jobs_on(self, node: Node) -> None:
+        """Wake the jobs with a pod on the node."""
+        for name in self.pods.names():
+            pod = self.pods.get(name)
+            if pod and pod.node == node.name:
+                self._wake(cast(Key, self.pods.get_index(name)))
 
     def _wake_namespace(self, namespace: str | None) -> None:
         """Wake all jobs of the namespace, or all jobs. It is rare: programs changed, or an object of an unknown job."""

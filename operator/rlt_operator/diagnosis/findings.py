@@ -6,8 +6,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
+from rlt_api.findings.result_cache import ResultCache
 from rlt_api.status.job_status import FailureFinding
 from rlt_core.knowledge.diagnosis import LogFinding, diagnose_logs
 from rlt_operator.diagnosis.faulty_node import ADDRESS
@@ -16,6 +16,8 @@ from rlt_operator.observation import Observed, Pod, WarningEvent
 
 MAX_FINDINGS = 8
 """Maximum number of findings in the status."""
+
+_known = ResultCache[list[LogFinding]](64)
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,9 @@ def find_node_problems(observed: Observed) -> list[FailureFinding]:
     return [_locate(each, sources[each.log], observed) for each in _diagnose(tuple(each.text for each in sources))]
 
 
-@lru_cache(maxsize=64)
 def _diagnose(texts: tuple[str, ...]) -> list[LogFinding]:
     """Cached: an attempt that waits for its restart is planned again and again."""
-    return diagnose_logs(io.BytesIO(text.encode("utf-8", "replace")) for text in texts)
+    return _known.get(texts, lambda: diagnose_logs(io.BytesIO(text.encode("utf-8", "replace")) for text in texts))
 
 
 def _list_node_evidence(observed: Observed) -> Iterator[Evidence]:

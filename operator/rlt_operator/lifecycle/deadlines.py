@@ -12,7 +12,7 @@ from rlt_operator.diagnosis.progress import format_duration
 from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.shared_verdicts import fail_job
 from rlt_operator.lifecycle.stopping import describe_overdue_stop, stop_program
-from rlt_operator.memory.clocks import count_active_seconds, count_seconds_since
+from rlt_operator.memory.clocks import count_accepted_seconds, count_active_seconds, count_seconds_since
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import Verdict
 
@@ -36,10 +36,16 @@ def pending_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: 
 
 
 def active_deadline_exceeded(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
-    """The training has run longer than spec.activeDeadlineSeconds, summed over suspensions and attempts."""
+    """The training has run longer than spec.activeDeadlineSeconds, summed over suspensions and attempts.
+
+    Time in which the head reports the accepted program as PENDING counts: nothing else limits a head that always does.
+    """
     limit = spec.active_deadline_seconds
     stop = observed.stop_request
-    active = count_active_seconds(observed.job.status, now)
+    status = observed.job.status
+    active = count_active_seconds(status, now)
+    if observed.is_submitted:
+        active += count_accepted_seconds(status, now)
     stopping = stop is not None and stop.reason == Reason.DEADLINE_EXCEEDED
     if not stopping and (limit is None or active < limit):
         return None

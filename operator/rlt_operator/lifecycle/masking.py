@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Any
 
 from rlt_api.findings.masking import mask_text
@@ -22,6 +23,8 @@ KEPT = re.compile(
 )
 """Paths that are not masked: the copy of the spec, constants of the operator, and what identifies objects and steps, by
 which the operator finds them again. None of it is text of a program."""
+MAX_SECRETS = 1000
+"""Number of secrets in a spec that are masked wherever they occur. The time is their number times that of the texts."""
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -52,6 +55,6 @@ def _mask(value: Any, path: str, known: Collection[str]) -> Any:
 
 
 def list_secrets(job: Job) -> Iterator[str]:
-    """List the plain-text secrets in the job's spec, as submitted and merged with its runtime."""
+    """List the first MAX_SECRETS plain-text secrets in the job's spec, as submitted and merged with its runtime."""
     specs = [job.submitted_spec, job.resolved_spec or {}]
-    yield from (found.value for spec in specs for found in find_secrets(spec, "spec"))
+    yield from islice((found.value for spec in specs for found in find_secrets(spec, "spec")), MAX_SECRETS)

@@ -84,7 +84,7 @@ def program_running(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
             message = f"{diagnosis.message}; {message}"
         unreachable = ConditionUpdate("Unknown", Reason.RAY_UNREACHABLE, message)
         return Verdict(message, conditions={C.CLUSTER_READY: cluster, C.RUNNING: unreachable})
-    if ray.job.status == "PENDING":
+    if ray.job.status == "PENDING" and observed.job.status.active_since is None:  # Ray starts a program once
         message = "Ray has accepted the job and is starting it."
         submitted = ConditionUpdate("False", Reason.SUBMITTED, message)
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: submitted})

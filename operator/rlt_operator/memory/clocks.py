@@ -58,6 +58,14 @@ def count_active_seconds(status: RLTrainingJobStatus, now: datetime) -> float:
     return before + count_seconds_since(since, now) if since else before
 
 
+def count_accepted_seconds(status: RLTrainingJobStatus, now: datetime) -> float:
+    """How long Ray has had the program of the current attempt without starting it; 0 if it does not wait for Ray."""
+    attempt = status.current_attempt
+    if attempt is None or attempt.accepted_time is None or status.pending_since is None:
+        return 0.0
+    return count_seconds_since(max(attempt.accepted_time, status.pending_since), now)
+
+
 def count_seconds_since(since: str, now: datetime) -> float:
     """Seconds since an RFC 3339 time."""
     return (now - datetime.fromisoformat(since)).total_seconds()
@@ -80,6 +88,10 @@ def count_seconds_to_deadline(spec: RLTrainingJobSpec, status: RLTrainingJobStat
     elif status.pending_since:
         limit = spec.pending_deadline_seconds
         spent = count_seconds_since(status.pending_since, now)
+        accepted = count_accepted_seconds(status, now)
+        if accepted and spec.active_deadline_seconds is not None:
+            left = spec.active_deadline_seconds - count_active_seconds(status, now) - accepted
+            return max(0.0, left if limit is None else min(left, limit - spent))
     elif status.active_since and not (status.current_attempt and status.current_attempt.stop):
         limit = spec.active_deadline_seconds
         spent = count_active_seconds(status, now)

@@ -30,6 +30,7 @@ from rlt_operator.lifecycle.admission import (
     waiting_for_queue,
 )
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
+from rlt_operator.lifecycle.drain import node_is_drained
 from rlt_operator.lifecycle.findings import set_findings
 from rlt_operator.lifecycle.independent_conditions import set_independent_conditions
 from rlt_operator.lifecycle.no_progress import training_without_progress
@@ -73,6 +74,7 @@ READY_STEPS: list[ReadyStep] = [
     job_is_suspended,
     active_deadline_exceeded,
     training_without_progress,
+    node_is_drained,
     cluster_name_taken,
     previous_cluster_terminating,
     restart_delayed,

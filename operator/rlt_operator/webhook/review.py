@@ -46,7 +46,8 @@ def review(admission: Json, runtimes: Runtimes, policy: RuntimePolicy = ANY_RUNT
     response: Json = {"uid": request["uid"], "allowed": not found}
     if found:
         response["status"] = _build_rejection(request, found)
-    if warnings := list(_find_warnings(new, old, runtimes, policy)):
+    too_large = any(each.rule == "size" for each in found)
+    if not too_large and (warnings := list(_find_warnings(new, old, runtimes, policy))):
         response["warnings"] = warnings
     return {"apiVersion": admission["apiVersion"], "kind": admission["kind"], "response": response}
 

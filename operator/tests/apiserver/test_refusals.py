@@ -12,6 +12,7 @@ from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
 from rlt_api.status.conditions import ConditionType as C
+from rlt_api.validation.validate import validate_job
 
 pytestmark = pytest.mark.apiserver
 
@@ -36,6 +37,8 @@ def wait_for_rejection(kubernetes: Kubernetes, namespace: str, type: C, reason: 
     return message
 
 
+LARGE = {"metadata": {"annotations": {"example.com/script": "x" * 600_000}}}
+"""A podTemplate that the API server stores."""
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "sum-training"}, "data": {"mine": "1"}}
 PVC = {
     "apiVersion": "v1",
@@ -162,3 +165,20 @@ def test_a_failing_webhook_of_another_operator_is_quoted(
     assert kubernetes.condition(namespace, C.STALLED)[0] == "False", "a retry may succeed"
     kubernetes.kubectl("delete", "validatingwebhookconfiguration", "broken")
     kubernetes.ray_cluster(namespace)
+
+
+def test_a_large_pod_template_is_rejected_without_the_webhook(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    """The webhook rejects it too: test_validation.py."""
+    for path in ("head", "workers"):
+        cluster = {**o.SPEC["cluster"]}
+        cluster[path] = {"podTemplate": LARGE} if path == "head" else [{**cluster["workers"][0], "podTemplate": LARGE}]
+        spec = {**o.SPEC, "cluster": cluster}
+        kubernetes.create_job(namespace, spec, name=path)
+        eventually("a rejection", lambda path=path: kubernetes.condition(namespace, C.ACCEPTED, path)[0] == "False")
+        message = kubernetes.status(namespace, path)["message"]
+        (finding,) = validate_job(path, spec).findings
+        assert str(finding) in message
+        assert finding.rule == "size"
+        assert len(message) < 1000
