@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -19,6 +18,7 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_operator.cache.early_warnings import EarlyWarnings
+from rlt_operator.cache.job_store import JobStore
 from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
@@ -55,8 +55,7 @@ class Cache:
 
     wake: Callable[[Key], None]
     """Called with a job when an object of the job changes."""
-    jobs: Store[str] = field(default_factory=lambda: Store(_parse_job, get_name))
-    """Jobs as JSON, which takes a fifth of the parsed object's memory."""
+    jobs: JobStore = field(default_factory=JobStore)
     ray_clusters: Store[RayCluster] = field(default_factory=lambda: Store(parse_ray_cluster, get_name))
     pods: Store[Pod] = field(default_factory=lambda: Store(parse_pod, get_job, max_removed=MAX_REMOVED_PODS))
     """Pods with the label of a job, by job."""
@@ -130,9 +129,12 @@ class Cache:
             self.wake(key)
 
     def get_job(self, key: Key) -> Manifest | None:
-        """The job, without its managedFields; None if it does not exist, or its namespace is not selected."""
-        text = self.jobs.get(key) if self.watches.is_selected(key[0]) else None
-        return json.loads(text) if text else None
+        """The job, or of a large one the metadata; None if it does not exist, or its namespace is not selected."""
+        return self.jobs.get_manifest(key) if self.watches.is_selected(key[0]) else None
+
+    async def read_job(self, api: KubernetesApi, key: Key) -> Manifest | None:
+        """The job; None if it does not exist, or its namespace is not selected. Raises ApiError."""
+        return await self.jobs.read(api, key) if self.watches.is_selected(key[0]) else None
 
     def has_job(self, key: Key) -> bool:
         """Whether the job exists, and its namespace is selected."""
@@ -290,11 +292,6 @@ async def _get_ray_cluster(api: KubernetesApi, key: Key) -> Manifest | None:
         return await api.get(api_paths.ray_cluster(namespace, names.ray_cluster(name)))
     except UnknownResourceError:
         return None
-
-
-def _parse_job(manifest: Manifest) -> str:
-    metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
-    return json.dumps({**manifest, "metadata": metadata})
 
 
 def _parse_node(manifest: Manifest) -> Node:

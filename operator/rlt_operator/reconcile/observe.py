@@ -54,7 +54,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     poller = sources.poller
     cache.watches.check(key[0])
     cache.waiting_for_nodes.discard(key)
-    manifest = cache.get_job(key)
+    manifest = await cache.read_job(api, key)
     if manifest is None:
         poller.poll(key, None)
         cache.pods.forget_removed(key)
@@ -65,7 +65,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         poller.poll(key, None)
         return Observed(job)
     job = replace(job, token_suffix=sources.tokens.get_key().derive_suffix(job.uid, get_attempt_number(job.status)))
-    job, missing_checkpoint = _find_earlier_checkpoint(cache, job)
+    job, missing_checkpoint = await _find_earlier_checkpoint(sources, job)
     cluster = cache.ray_clusters.get((job.namespace, names.ray_cluster(job.name)))
     observed = Observed(
         job,
@@ -184,11 +184,12 @@ async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePo
     return parse_runtime(runtime) if runtime else None
 
 
-def _find_earlier_checkpoint(cache: Cache, job: Job) -> tuple[Job, Missing | None]:
+async def _find_earlier_checkpoint(sources: Sources, job: Job) -> tuple[Job, Missing | None]:
     """The job with the checkpoint of spec.checkpoint.resumeFromJob, or why there is none."""
     if job.spec is None or not waits_for_earlier_job(job.spec):
         return job, None
-    other = cache.get_job((job.namespace, job.spec.checkpoint.resume_from_job or ""))
+    earlier = (job.namespace, job.spec.checkpoint.resume_from_job or "")
+    other = await sources.cache.read_job(sources.api, earlier)
     found = find_checkpoint(job.spec, parse_job(other) if other else None)
     return (job, found) if isinstance(found, Missing) else (resume_from(job, found), None)
 
