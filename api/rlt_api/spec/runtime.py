@@ -77,6 +77,14 @@ class JobMaximum(ApiModel):
     """Maximum number of accelerators: the sum of replicas times accelerator.count."""
 
 
+class NamespaceMaximum(ApiModel):
+    """Maximums over the Ray clusters of a namespace."""
+
+    accelerators: Annotated[int, Field(ge=0, le=1_000_000)]
+    """Maximum number of accelerators of all Ray clusters in the namespace, counted for the resources that the job
+    requests. A job that exceeds it waits."""
+
+
 PodTemplateLevel = Literal["any", "restricted", "forbidden"]
 
 
@@ -96,6 +104,9 @@ class RLRuntimeSpec(ApiModel):
     """Limits on fields of the jobs."""
     max_per_job: JobMaximum | None = None
     """Maximums over all worker groups of a job. Default: none."""
+    max_per_namespace: NamespaceMaximum | None = None
+    """Maximums over the Ray clusters of a job's namespace. They apply when a Ray cluster is created, with the present
+    value in the RLRuntime. Default: none."""
     pod_template: PodTemplateLevel = "restricted"
     """What the podTemplates of a job may set. restricted: labels, affinity to pods of the same namespace,
     topologySpreadConstraints, hostAliases, dnsConfig, enableServiceLinks, volumes without access to the node, and the

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -71,6 +72,8 @@ class Cache:
     """Why Kueue does not admit a RayCluster, by its uid."""
     waiting_for_nodes: set[Key] = field(default_factory=set)
     """Jobs that wait for a change of the nodes. Every changed node wakes them."""
+    claims: dict[Key, Counter[str]] = field(default_factory=dict)
+    """Accelerators of jobs whose RayCluster is about to be created, in namespaces with a maximum."""
     written: set[Key] = field(default_factory=set)
     """Jobs whose status this process has written. The cache is not behind that write."""
     watches: Watches = field(init=False)

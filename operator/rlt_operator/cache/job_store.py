@@ -13,9 +13,9 @@ from rlt_operator.cache.store import Entry, Name, Store, get_name
 MAX_JOB_CHARACTERS = 256 * 1024
 """A job with more characters is kept by reference."""
 MAX_NAMESPACE_CHARACTERS = 64 * 1024 * 1024
-"""Characters of all jobs of a namespace. Those that change beyond it are kept by reference: 5,000 jobs of 12 KB fit."""
+"""Characters of a namespace's jobs. Those that change beyond it are kept by reference: 5,000 jobs of 12 KB fit."""
 REFERENCE = "byReference"
-"""Key of a job of which only metadata is kept."""
+"""Key in the kept metadata of a large job."""
 METADATA = ("namespace", "name", "uid", "resourceVersion", "generation")
 
 
@@ -48,7 +48,7 @@ class JobStore(Store[str]):
         return await api.get(api_paths.job(*name))
 
     def count_characters(self, namespace: str) -> int:
-        """The characters of all jobs of a namespace."""
+        """The characters of a namespace's jobs."""
         return self._characters[namespace]
 
     def _reduce(self, manifest: Manifest) -> str:

@@ -30,6 +30,7 @@ from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import Observed, Pod, RayCluster, choose_progress_interval
 from rlt_operator.ray.poller import RayPoller, Target
+from rlt_operator.reconcile.namespace_use import claim_accelerators
 from rlt_operator.work_queue import Key
 
 
@@ -91,6 +92,10 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         )
     ray = poller.poll(key, choose_target(observed))
     observed = replace(observed, ray=ray, progress_interval=choose_progress_interval(poller.count()))
+    if _may_start(job, observed.cluster):
+        observed = replace(observed, namespace_use=await claim_accelerators(api, cache, job))
+    else:
+        cache.claims.pop(key, None)
     if _needs_nodes(observed):
         cache.waiting_for_nodes.add(key)
         observed = replace(observed, nodes=cache.nodes.values())

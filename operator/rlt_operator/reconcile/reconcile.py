@@ -97,6 +97,7 @@ async def _forget(sources: Sources, events: EventWriter, failures: Failures, key
     namespace, name = key
     metrics.JOBS.forget(namespace, name)
     sources.cache.written.discard(key)
+    sources.cache.claims.pop(key, None)
     if sources.cache.watches.is_complete(namespace):
         await delete_unused_programs(sources.api, sources.cache, namespace)
 
