@@ -118,7 +118,9 @@ HARMLESS: dict[str, Json] = {
     "preferred affinity": pod(
         affinity={"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}]}}
     ),
-    "spread": pod(topologySpreadConstraints=[{"topologyKey": "zone", "maxSkew": 1}]),
+    "spread": pod(
+        topologySpreadConstraints=[{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]
+    ),
     "hosts": pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["a"]}]),
     "dns": pod(dnsConfig={"nameservers": ["10.0.0.1"]}),
     "service links": pod(enableServiceLinks=False),
