@@ -182,6 +182,7 @@ MUSTS = {
     "skypilot-verl-multinode": Must(
         {
             "cluster.image": "registry.example/verl:app",
+            "framework.runtimeEnv": {"pip": ["math-verify"]},
             f"{WORKERS}.replicas": 2,
             f"{WORKERS}.resources": {"cpu": "64", "memory": "512Gi"},
             DEVICES: {"resourceName": NVIDIA, "count": 8},

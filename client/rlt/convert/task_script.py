@@ -13,6 +13,8 @@ from rlt.convert.reader import Json, shorten, write_number
 from rlt.convert.script import convert_script
 
 NO_PROGRAM = "the script ends without a training program"
+NODES = "the number of nodes"
+"""A comment of convert_script."""
 
 
 @dataclass
@@ -25,10 +27,13 @@ class TaskScript:
     """The number of lines before the commands."""
     variables: dict[str, str] = field(default_factory=dict)
     """The variables of the task."""
+    assigned: set[str] = field(default_factory=set)
+    """The variables of the scheduler."""
 
     def assign(self, name: str, value: Any) -> None:
         """Set a variable of the scheduler, whose value the task gives."""
         if isinstance(value, int):
+            self.assigned.add(name)
             self._append(f"{name}={value}", None)
 
     def export(self, name: str, value: Any, line: int | None) -> None:
@@ -66,6 +71,8 @@ def apply_script(draft: Draft, script: TaskScript, key: str, to: str) -> None:
         _explain(draft, script, key, str(error))
         return
     for note in found.left_out:
+        if note.what.partition("=")[0] in script.assigned or note.what == NODES:
+            continue  # they are the scheduler's, and the task gives the nodes
         draft.leave_out(note.what, note.why, script.find_line(note.line))
     draft.name = draft.name or found.name
     draft.spec = _merge(found.spec, draft.spec)
