@@ -79,6 +79,26 @@ MUSTS = {
         ("pip ./requirements.txt", "ulimit -n 65536", "WANDB_API_KEY: put it into a Secret", "preStop"),
         ("bash", "-c"),
     ),
+    "rayjob-autoscaled": Must(
+        {
+            f"{WORKERS}.replicas": 6,
+            "cluster.head.resources": {"cpu": "16", "memory": "64Gi"},
+            "cluster.head.podTemplate.metadata.annotations": {"prometheus.io/scrape": "true"},
+            f"{WORKERS}.podTemplate.spec.topologySpreadConstraints[].maxSkew": 1,
+        },
+        (
+            *("uid 0a1b", "creationTimestamp", "replicas 0", "maxReplicas 6", "idleTimeoutSeconds 120", "jobStatus"),
+            *(
+                "entrypointNumGpus 0.2",
+                "jobId first",
+                "team-a",
+                "upgradeStrategy",
+                "object-store-memory",
+                "health-check",
+            ),
+        ),
+        ("uv", "skyrl_train.entrypoints.main_base", "trainer.epochs=4"),
+    ),
     "rayjob-volcano-gang": Must(
         {
             "metadata.name": "job-7b-gang",

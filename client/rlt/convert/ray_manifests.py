@@ -74,7 +74,7 @@ def _read_group(draft: Draft, group: Reader) -> tuple[str, Any, Pod]:
     if number is not None:
         pod.fields["numCpus"] = int(number) if str(number).isdigit() else number
     parameters.leave_rest(KUBERAY)
-    replicas = group.take("replicas", 1)
+    replicas = _take_replicas(group)
     hosts = group.take("numOfHosts")
     if isinstance(hosts, int) and isinstance(replicas, int):
         replicas *= hosts
@@ -84,6 +84,17 @@ def _read_group(draft: Draft, group: Reader) -> tuple[str, Any, Pod]:
     name = str(group.take("groupName") or "workers")
     group.leave_rest(KUBERAY)
     return name, replicas, pod
+
+
+def _take_replicas(group: Reader) -> Any:
+    """The replicas. A group that the autoscaler fills has its minimum, otherwise its maximum."""
+    replicas = group.take("replicas")
+    if replicas:
+        return replicas
+    bounds = [group.left.get(key) for key in ("minReplicas", "maxReplicas")]
+    chosen = next((each for each in bounds if isinstance(each, int) and each > 0), 1)
+    group.name("replicas", str(replicas or 0), f"a group of a job is not empty: {chosen} is used")
+    return chosen
 
 
 def _drop_start(group: Reader, pod: Pod) -> None:
