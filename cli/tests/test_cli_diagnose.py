@@ -78,5 +78,16 @@ def test_nothing_found_is_an_empty_list_and_a_message() -> None:
     assert run("-", input="healthy\n").stderr == "no failure found\n"
 
 
+def test_what_is_unusual_about_a_file_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "core.1234").write_bytes(bytes(range(256)) * 20 + OUT_OF_MEMORY.encode())
+    (tmp_path / "empty.log").write_bytes(b"")
+    (tmp_path / "windows.log").write_bytes(f"step 1\n{OUT_OF_MEMORY}".encode("utf-16"))
+    done = run(str(tmp_path), "-o", "json")
+    assert f"{tmp_path}/core.1234: is not a text" in done.stderr
+    assert f"{tmp_path}/empty.log: is empty" in done.stderr
+    assert "windows.log" not in done.stderr
+    assert [each["code"] for each in json.loads(done.stdout)] == ["GpuOutOfMemory"]
+
+
 def test_no_log_is_a_usage_error() -> None:
     assert run().exit_code == 2

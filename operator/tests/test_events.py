@@ -89,4 +89,6 @@ async def test_a_job_that_is_gone_leaves_nothing(writer: EventWriter) -> None:
     await writer.restore(JOB, JOB.status, o.NOW)
     await writer.write(JOB, [unreachable(1)], o.NOW)
     writer.forget((JOB.namespace, JOB.name))
-    assert not (writer._buckets or writer._restored or writer._uids)
+    assert not writer._buckets
+    assert not writer._restored
+    assert not writer._uids

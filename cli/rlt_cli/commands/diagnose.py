@@ -18,7 +18,7 @@ LOG = click.Path(exists=True, allow_dash=True)
 @click.argument("more", nargs=-1, type=LOG, metavar="[FILE]...")
 @output_option()
 def command(logs: tuple[str, ...], more: tuple[str, ...], output: str) -> None:
-    """Find known failures in logs, without a cluster.
+    """Find failures in logs, without a cluster.
 
     FILE is a log, a directory of logs, an archive such as rlt bundle's, a .gz file, or - for standard input. Logs
     of all kinds help: of the driver, of workers, of Ray, and events of pods. The best explanation is first: errors
@@ -33,6 +33,8 @@ def command(logs: tuple[str, ...], more: tuple[str, ...], output: str) -> None:
     except DAMAGED as error:
         message = f"{files.path}: not a complete archive: {error or type(error).__name__}."
         raise Failure(message, next=f"ls -l {files.path}") from error
+    for note in files.notes:
+        print_message(note)
     if output != TABLE:
         emit([_to_json(finding, files.names[finding.log]) for finding in findings], output)
         return

@@ -45,11 +45,7 @@ def convert(text: str, file: str, to: Target = "command") -> Converted:
     draft = _convert(text, file, to)
     draft.name = draft.name or PurePath(file).stem
     if draft.get("cluster.workers[].accelerator.count") and not draft.get("cluster.workers[].accelerator.resourceName"):
-        amd = any(name in text for name in ("rocm", "HIP_VISIBLE_DEVICES", "/dev/kfd"))
-        draft.put("cluster.workers[].accelerator.resourceName", "amd.com/gpu" if amd else "nvidia.com/gpu")
-    for group in draft.spec.get("cluster", {}).get("workers", []):
-        if "count" not in group.get("accelerator", {"count": 1}):
-            del group["accelerator"]
+        draft.put("cluster.workers[].accelerator.resourceName", "nvidia.com/gpu")
     return Converted(draft.build_manifest(), tuple(draft.left_out))
 
 

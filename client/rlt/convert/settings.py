@@ -120,6 +120,7 @@ def _set(draft: Draft, setting: Setting, key: str, value: object, line: int | No
     note = setting.note
     what = f"{key}={_show(value)}"
     if value in UNSET.get(path, ()) or value is None or value == "null":
+        draft.leave_out(what, f"{path} is not set: it has the same meaning", line)
         return
     if path == "spec.algorithm.advEstimator" and value in ESTIMATORS:
         value, others = ESTIMATORS[str(value)]

@@ -44,12 +44,17 @@ class LogFinding:
     """Address or name of the node that the line names. Empty without one."""
 
 
-def diagnose_logs(streams: Iterable[BinaryIO]) -> list[LogFinding]:
-    """Search logs, opened in binary mode, for all known failures. The best explanation is first."""
+def diagnose_logs(streams: Iterable[BinaryIO], *, expects_rdma: bool = False) -> list[LogFinding]:
+    """Search logs, opened in binary mode, for failures. The best explanation is first.
+
+    `expects_rdma`: whether the nodes have RDMA that the job uses. Otherwise, variables in the logs show it.
+    """
     entries = load_entries()
-    logs = [scan_log(stream, entries, index) for index, stream in enumerate(streams)]
+    logs = [scan_log(stream, entries, index, expects_rdma=expects_rdma) for index, stream in enumerate(streams)]
     matches = [match for log in logs for match in log.matches]
-    late = describe_late_ranks(matches, max((log.world_size for log in logs), default=0))
+    last_lines = {rank: line for log in logs for rank, line in log.ranks.last.items()}
+    world_size = max((log.world_size for log in logs), default=0)
+    late = describe_late_ranks(matches, world_size, last_lines, sum(log.ranks.folded for log in logs))
     return [_build_finding(match, late) for match in rank_matches(_weigh_unknown(_keep_first(matches)))]
 
 

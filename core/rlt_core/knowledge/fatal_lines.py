@@ -38,6 +38,7 @@ EFFECT = re.compile(
     r"""(?:Exited\ with\ exit\ code|task\s[\d,-]{1,40}:\ (?:Killed|Terminated|Aborted)|STEP\ .{0,80}CANCELLED
       |Job\ step\ aborted|Fatal\ Python\ error|Preempted|Terminating|launch\ failed:\ Plugin
       |Warning\s{1,9}(?:BackOff|Unhealthy|FailedScheduling|NodeNotReady|Killing|DNSConfigForming)
+      |unusual\ entrypoint|start\ failed\ with|printing\ \w|failed\ to\ import|child\ \d+\ failed|Plugin\ stack
       |Failed\ to\ invoke\ spank|couldn't\ start\ container|spank:\ required\ plugin
       |\b0\ errors?\b|\bERROR:\ 0\b|error:\ (?:None|null)\b|what\(\):\s{0,9}$)""",
     re.VERBOSE,

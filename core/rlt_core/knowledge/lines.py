@@ -26,6 +26,8 @@ PREFIXES = re.compile(
     )""",
     re.VERBOSE,
 )
+TAG = re.compile(r"\s*\[(?P<tag>[A-Za-z][\w.:/@-]{0,60})\][: ]\s?")
+"""The name of a process, as launchers print it."""
 RANK = re.compile(r"\[[Rr]ank[ _]?(\d+)\]|\b(?:RANK|[Rr]ank)[ =:]+(\d+)\b")
 NODE = re.compile(
     r"""[(,][ ]ip=(?P<ray>[\w.:-]{1,255})
@@ -55,7 +57,9 @@ class Line:
 
 
 def clean_bytes(data: bytes) -> bytes:
-    """Remove colors and carriage returns, and add translations. The number of lines does not change."""
+    """Remove colors, carriage returns and the zeros of UTF-16, and add translations. The number of lines stays."""
+    if b"\0" in data:
+        data = data.translate(None, b"\0")
     if b"\x1b" in data:
         data = COLOR_BYTES.sub(b"", data)
     if b"\r" in data:
@@ -84,6 +88,12 @@ def parse_line(raw: str) -> Line:
         end = match.end()
     text = raw[end:].removeprefix(" ") if end else raw
     return Line(raw, text, " ".join(processes), starts_message)
+
+
+def split_tag(line: Line) -> tuple[str, str]:
+    """The process of a line and its text. A launcher's tag counts as a process where the prefixes name none."""
+    tag = None if line.process else TAG.match(line.text)
+    return (tag["tag"], line.text[tag.end() :]) if tag else (line.process, line.text)
 
 
 def find_rank(raw: str) -> int | None:

@@ -18,7 +18,7 @@ STEP = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 STEP_WORDS = (b"step", b"Step", b"rlt-progress", b"'loss'", b"'train_runtime'", b"succeeded", b"raining", b"finished")
-"""A line without any of these is no progress."""
+"""A line that shows progress contains one of these."""
 BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) \[\d[\d:]{0,12}<")
 """A progress bar of tqdm. A program that ends prints the last one again."""
 

@@ -6,11 +6,11 @@ Of a chain of exceptions the first one counts: the others follow from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 
-from rlt_core.knowledge.lines import MAX_LENGTH, Line, parse_line
+from rlt_core.knowledge.lines import split_tag
+from rlt_core.knowledge.neighbors import parse_at, read_above, read_continuation
 
 NEEDLES = (b'File "', b"Traceback (most", b"above exception", b"Error", b"Exception", b"Exit", b"Interrupt", b"Timeout")
 """A line that belongs to an exception contains one of these."""
@@ -18,12 +18,8 @@ MAX_INCIDENTS = 100
 """Maximum number of exceptions that are kept: the first ones."""
 MAX_PROCESSES = 500
 """Maximum number of processes with an open traceback."""
-NEAR = 40
-"""Maximum number of lines around an exception that are searched for the rest of its text."""
 MAX_TEXT = 1000
 """Maximum number of characters of an exception."""
-TAG = re.compile(r"\s*\[(?P<tag>[A-Za-z][\w.:/@-]{0,60})\][: ]\s?")
-"""The name of a process, as launchers print it."""
 GROUP = re.compile(r"[ |+-]{1,40}(?=\w)")
 """The frame around the exceptions of a group."""
 FOLDED = re.compile(r" \[repeated \d{1,9}x across cluster\].*")
@@ -34,7 +30,9 @@ EXCEPTION = re.compile(
 )
 INLINE = re.compile(r"(?<![\w.(])(?P<name>[A-Z]\w{0,80}(?:Error|Exception)): (?P<rest>\S.*)")
 """An exception in a line of a logger, which has a level or another sign of a failure before it."""
-FAILED = re.compile(r"(?:\b(?:ERROR|CRITICAL|FATAL|Unhandled)\b|\b[Ff]ail(?:ed|ure)\b|\bException in\b)")
+FAILED = re.compile(r"(?:\b(?:ERROR|CRITICAL|FATAL|Unhandled)\b|\b(?:[Ff]ailed|[Ff]ailure)\b|\bException in\b)")
+NO_FAILURE = re.compile(r"\b(?:WARNING|WARN|INFO|DEBUG)\b|[ \[][DIWE] \d{1,9} \d{1,9}\] ")
+"""Levels before an exception in a line of a logger. Of Ray's own processes, errors do not show a failure either."""
 HANDLED = re.compile(
     r"(?:ignored in|\bWARN(?:ING)?\b|[Rr]etry|[Ss]kipp|[Ff]all(?:ing)? ?back|[Nn]on-fatal|\bcontinu(?:e|ing)\b"
     r"|not available|metrics server|\bDEBUG\b|\bignor(?:ed|ing)\b)"
@@ -85,7 +83,7 @@ class Incident:
 
 @dataclass
 class Open:
-    """What is known of the traceback of a process whose exception has not been printed yet."""
+    """A process's traceback, before its exception is printed."""
 
     frame: str = ""
     library_frame: str = ""
@@ -130,8 +128,8 @@ class TracebackReader:
         return ordered[0] if ordered else None
 
     def _read_line(self, text: bytes, start: int, number: int) -> None:
-        raw, line = _parse(text, start)
-        process, content = _split_tag(line)
+        raw, line = parse_at(text, start)
+        process, content = split_tag(line)
         if process not in self._open and len(self._open) >= MAX_PROCESSES:
             return
         state = self._open.setdefault(process, Open())
@@ -141,7 +139,7 @@ class TracebackReader:
             state.library_frame = place
             state.frame = state.frame if library else place
         elif content.startswith("Traceback (most"):
-            above = next(_read_above(text, start, process), "")
+            above = next(read_above(text, start, process), "")
             state.frame = ""
             state.library_frame = ""
             state.handled = bool(HANDLED.search(above)) and not state.link
@@ -160,18 +158,18 @@ class TracebackReader:
         if WRAPPERS.search(content):
             self.failed |= "ignored" not in content
             return
-        match = EXCEPTION.match(content)
+        match = EXCEPTION.match(content) or INLINE.search(content)
         if match is None:
-            inline = INLINE.search(content)
-            if inline is None or not FAILED.search(raw[: raw.find(inline[0]) + 1] if inline[0] in raw else raw):
-                return
-            match = inline
-        evidence = match[0]
-        if not match["rest"].strip(": "):
-            code = next((each for each in _read_above(text, start, process) if not set(each) <= set(" ^~")), "")
-            evidence = f"{evidence} {code.strip()}" if state.library_frame and not FRAME.match(code) else evidence
+            return
+        before = raw.partition(match[0])[0]
+        if NO_FAILURE.search(before) or (match.start() and not FAILED.search(before)):
+            return
+        evidence = content
+        code = next((each.strip() for each in read_above(text, start, process) if not set(each) <= set(" ^~")), "")
+        if not match["rest"].strip(": ") or code.startswith("assert "):
+            evidence = f"{evidence} {code}" if state.library_frame and not FRAME.match(code) else evidence
         elif OPEN_ENDED.search(evidence):
-            evidence = " ".join([evidence, *(each.strip() for each in islice(_read_below(text, start, process), 3))])
+            evidence = f"{evidence} {read_continuation(text, start, process)}"
         frame = state.frame or state.library_frame
         found = Incident(match["name"], evidence[:MAX_TEXT], raw, number, process, frame, state.handled)
         self._add(found, state)
@@ -208,43 +206,3 @@ def find_exception_lines(text: bytes, start: int) -> list[int]:
             end = text.find(b"\n", position)
             position = text.find(needle, end) if end >= 0 else -1
     return sorted(starts)
-
-
-def _parse(text: bytes, start: int) -> tuple[str, Line]:
-    end = text.find(b"\n", start)
-    raw = text[start : min(end if end >= 0 else len(text), start + MAX_LENGTH)].decode("utf-8", "replace")
-    return raw, parse_line(raw)
-
-
-def _split_tag(line: Line) -> tuple[str, str]:
-    """The process of a line and its text. A launcher's tag counts as a process where the prefixes name none."""
-    tag = None if line.process else TAG.match(line.text)
-    return (tag["tag"], line.text[tag.end() :]) if tag else (line.process, line.text)
-
-
-def _read_above(text: bytes, start: int, process: str) -> Iterator[str]:
-    """The texts of the lines of the process above a line, the nearest first."""
-    end = start - 1
-    for _ in range(NEAR):
-        if end <= 0:
-            return
-        start = text.rfind(b"\n", 0, end) + 1
-        found, content = _split_tag(_parse(text, start)[1])
-        if found == process and content.strip():
-            yield content
-        end = start - 1
-
-
-def _read_below(text: bytes, start: int, process: str) -> Iterator[str]:
-    """The texts of the lines of the process below a line, up to the next message."""
-    for _ in range(NEAR):
-        start = text.find(b"\n", start) + 1
-        if not 0 < start < len(text):
-            return
-        line = _parse(text, start)[1]
-        found, content = _split_tag(line)
-        if found != process:
-            continue
-        if not content.strip() or content.startswith(("Traceback", "During", "The above")) or FRAME.match(content):
-            return
-        yield content

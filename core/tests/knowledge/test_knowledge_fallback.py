@@ -117,7 +117,7 @@ def test_an_exception_after_which_the_program_continues_is_not_found(after: str)
         assert list_codes(f"{text}\n{'x' * 99}\n" + f"{'y' * 99}\n" * (2 * CHUNK // 100) + after) == []
 
 
-def test_a_progress_bar_that_is_printed_again_at_the_end_is_no_progress() -> None:
+def test_a_progress_bar_that_is_printed_again_at_the_end_shows_none() -> None:
     bar = "(TaskRunner pid=7) Training Progress:  1%| | 1/9 [00:01<00:09, 1.0s/it]"
     assert list_codes(f"{bar}\n{TRACEBACK}\n{bar}\n") == ["UnknownException"]
 
@@ -148,7 +148,7 @@ def test_an_end_without_another_reason_recalls_what_was_before_the_last_step() -
         "Sep 01 10:00:00 node-1 kernel: python3[77]: segfault at 0 ip 00007f sp 00007f error 4 in libfoo.so",
         "srun: error: Requested frobnication is not supported",
         "slurmstepd: error: couldn't frobnicate the step",
-        "docker: Error response from daemon: frobnication refused.",
+        "docker: Error response from daemon: frobnication failed.",
         "4m    Warning   FrobnicationFailed   workload/grpo   couldn't frobnicate",
         "E0130 09:00:00.123456    1123 frobnicate.go:12] cannot frobnicate pod",
         "frobnicate.py: error: the option is wrong",

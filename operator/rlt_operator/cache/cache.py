@@ -22,8 +22,8 @@ from rlt_operator.cache.early_warnings import EarlyWarnings
 from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
-from rlt_operator.diagnosis.disruption import list_drain_taints
 from rlt_operator.cache.watches import Watches
+from rlt_operator.diagnosis.disruption import list_drain_taints
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.manifests import (
     parse_config,
@@ -225,7 +225,7 @@ class Cache:
 
     def _wake_for_node(self, name: Name, manifest: Manifest | None) -> None:
         for key in self.waiting_for_nodes:
-            self.wake(key)
+            self._wake(key)
         node = self.nodes.get(name)
         if manifest and node and list_drain_taints(node):
             self._wake_jobs_on(node)
@@ -235,8 +235,7 @@ class Cache:
         for name in self.pods.names():
             pod = self.pods.get(name)
             if pod and pod.node == node.name:
-                self.wake(cast(Key, self.pods.get_index(name)))
-            self._wake(key)
+                self._wake(cast(Key, self.pods.get_index(name)))
 
     def _wake_namespace(self, namespace: str | None) -> None:
         """Wake all jobs of the namespace, or all jobs. It is rare: programs changed, or an object of an unknown job."""
