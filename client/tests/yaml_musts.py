@@ -173,12 +173,13 @@ MUSTS = {
     "dstack-ray-cluster": Must(
         {
             "metadata.name": "verl-ray",
-            "framework": None,
+            "framework.type": None,
+            "framework.prepare[].command": ["git", "clone", "https://git.example/verl"],
             f"{WORKERS}.replicas": 2,
             DEVICES: {"resourceName": NVIDIA, "count": 8},
             f"{WORKERS}.resources.sharedMemory": "128G",
         },
-        ("the program", "WANDB_API_KEY", "/checkpoints:/checkpoints", "git clone", "examples/data_preprocess", "8265"),
+        ("the program", "WANDB_API_KEY", "/checkpoints:/checkpoints", "pip install", "ray start --head", "8265"),
     ),
     "dstack-trl-grpo": Must(
         {

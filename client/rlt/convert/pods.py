@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlt.convert.draft import Draft
-from rlt.convert.launch import apply_environment
-from rlt.convert.reader import SECRET, Json, Reader, show
+from rlt.convert.environment import apply_environment
+from rlt.convert.reader import Json, Reader, show
+from rlt.convert.text import SECRET
 
 POD_FIELDS = (
     "affinity", "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases",

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlt.convert.draft import ConvertError, Draft
+from rlt.convert.environment import apply_environment
 from rlt.convert.framework_configs import name_file
-from rlt.convert.launch import apply_environment
 from rlt.convert.reader import show
 from rlt.convert.roll_job import build_builtin_job, build_roll_job
 from rlt_api.frameworks.roll.keys import list_problems

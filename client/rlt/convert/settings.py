@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rlt.convert.draft import Draft
@@ -64,9 +64,19 @@ ITEM = re.compile(r"""\s*'[^']*'\s*|\s*"[^"]*"\s*|[^,]+""")
 
 
 def apply_settings(
-    draft: Draft, values: Mapping[str, object], settings: tuple[Setting, ...], lines: Mapping[str, int]
+    draft: Draft,
+    values: Mapping[str, object],
+    settings: tuple[Setting, ...],
+    lines: Mapping[str, int],
+    switches: Mapping[str, tuple[str, object]] = DISABLING,
+    known: Collection[str] = (),
 ) -> None:
-    """Set the fields of all settings. `values`: key -> JSON. What has no field is left out with its reason."""
+    """Set the fields of all settings. `values`: key -> JSON. What has no field is left out with its reason.
+
+    `switches`: field -> the framework's switch. `known`: settings of the framework that mapping.toml does not have.
+    """
+    loss = switches["spec.algorithm.klLossCoef"][0]
+    names = SWITCHES if switches is DISABLING else {switch for switch, _ in switches.values()}
     for key, value in sorted(values.items(), key=lambda item: item[0] not in FIRST):
         setting = find(key, settings)
         if setting is not None and setting.renamed:
@@ -74,19 +84,21 @@ def apply_settings(
             setting = find(setting.renamed, settings)
         what = f"{key}={_show(value)}"
         line = lines.get(key)
-        if setting is None:
+        if setting is None and key in known:
+            draft.leave_out(what, "no field corresponds to it", line)
+        elif setting is None:
             meant = find_nearest_word(key, [each.key for each in settings], max_distance=3)
             draft.leave_out(what, f"it is not a known setting{f'; did you mean {meant}?' if meant else ''}", line)
         elif not setting.fields:
             draft.leave_out(what, setting.reason.rstrip("."), line)
         elif len(setting.fields) > 1:
             draft.leave_out(what, f"use {', '.join(setting.fields)}. {setting.note}".rstrip(". "), line)
-        elif key in SWITCHES:
-            if value and key not in (f"{ACTOR}.use_kl_loss", "algorithm.rollout_correction.rollout_is"):
+        elif key in names:
+            if value and key not in (loss, "algorithm.rollout_correction.rollout_is"):
                 _enable(draft, setting.fields[0])
-            elif not value and key == f"{ACTOR}.use_kl_loss":
+            elif not value and key == loss:
                 draft.put("algorithm.klLossCoef", 0)
-        elif switch := _find_switch(setting.fields[0], values):
+        elif switch := _find_switch(setting.fields[0], values, switches):
             draft.leave_out(what, f"it has no effect without {switch}", line)
         else:
             _set(draft, setting, key, value, line)
@@ -105,11 +117,11 @@ def _enable(draft: Draft, block: str) -> None:
         draft.put(block, {})
 
 
-def _find_switch(path: str, values: Mapping[str, object]) -> str | None:
-    """verl's switch that disables a field."""
+def _find_switch(path: str, values: Mapping[str, object], switches: Mapping[str, tuple[str, object]]) -> str | None:
+    """The framework's switch that disables a field."""
     if path == "spec.algorithm.rolloutCorrection.bypassMode":  # it needs no weights
         return None
-    for block, (switch, default) in DISABLING.items():
+    for block, (switch, default) in switches.items():
         if (path == block or path.startswith(f"{block}.")) and not values.get(switch, default):
             return switch
     return None

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlt.convert.draft import Draft
-from rlt.convert.reader import SECRET, Json, Reader
+from rlt.convert.reader import Json, Reader
 from rlt.convert.task_script import TaskScript, apply_script
+from rlt.convert.text import SECRET
 
 WORKERS = "cluster.workers[]"
 SKYPILOT_KEYS = {"num_nodes", "resources", "envs", "secrets", "file_mounts", "workdir", "setup"}
