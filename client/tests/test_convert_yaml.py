@@ -21,12 +21,12 @@ FOLDER = Path(__file__).parent / "yaml_sources"
 SOURCES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.yaml"))}
 DEFAULT = (
     r".*\.(replicas|numNodes|parallelism)", r"(num_)?nodes", r"trainer\.placement\.policy_num_nodes",
-    r".*\.resources\.(limits|requests)\.\S*", r".*\.operator", r".*\.suspend",
+    r".*\.resources\.(limits|requests)\.\S*", r".*\.operator", r".*\.suspend", r"spec\.schedulerName",
 )  # fmt: skip
 """Fields whose absence can mean the same as their value."""
 SHARED = ("image", "imagePullSecrets", "hostNetwork", "workingDir", "name", "priorityClassName")
 """Fields of pods of which a job has one: that of a second pod with the same value is known."""
-OPTIONAL = (None, "", 0, 1, "0", "1", False)
+OPTIONAL = (None, "", 0, 1, "0", "1", False, "volcano")
 """Values that a program or Kubernetes has by default for such fields."""
 OTHER_TYPES: tuple[Any, ...] = (None, "text", -7, [1], {"a": 1})
 SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$")

@@ -163,12 +163,32 @@ MUSTS = {
             "failurePolicy.maxRestarts": 4,
             "ttlSecondsAfterFinished": 900,
         },
-        ("the program torchrun trainer.py", "successPolicy", "enableDNSHostnames", "the job leader"),
+        (
+            "the program torchrun trainer.py",
+            "exclusive-topology",
+            "successPolicy",
+            "enableDNSHostnames",
+            "the job leader",
+        ),
         ("prime_rl.orchestrator",),
     ),
     "job-single-pod": Must(
         {"failurePolicy.maxRestarts": 1, "activeDeadlineSeconds": 5400, "framework.workingDirectory": "/verl"},
         ("restartPolicy Never", "completions 1"),
+    ),
+    "volcano-job": Must(
+        {
+            "metadata.namespace": "ai",
+            "scheduling": {"schedulerName": "volcano", "queueName": "gpu-a"},
+            "storage": {"claimName": "cpfs", "mountPath": "/cpfs"},
+            "cluster.head.resources": {"cpu": "16", "memory": "64Gi"},
+            f"{WORKERS}.replicas": 2,
+            f"{WORKERS}.nodeSelector": {"gpu": "h20"},
+            f"{WORKERS}.resources.sharedMemory": "500Gi",
+            "failurePolicy.maxRestarts": 2,
+        },
+        ("minAvailable 3", "publish-not-ready", "PodEvicted", "TaskCompleted", "ray start --address"),
+        ("python examples/start_rlvr_pipeline.py --config_name a",),
     ),
     "dstack-ray-cluster": Must(
         {
