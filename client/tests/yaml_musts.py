@@ -67,7 +67,14 @@ MUSTS = {
             "cluster.terminationGracePeriodSeconds": 120,
             f"{WORKERS}.replicas": 2,
         },
-        ("setup_timeout_seconds", "entrypointNumCpus 2", "efa 32", "optional true", "set resources.sharedMemory"),
+        (
+            "setup_timeout_seconds",
+            "entrypointNumCpus 2",
+            "efa 32",
+            "optional true",
+            "set resources.sharedMemory",
+            "REDIS_PASSWORD",
+        ),
         ("trainer.nnodes=2", "data.train_files=/data/train.parquet"),
     ),
     "rayjob-openrlhf-shell": Must(
@@ -287,6 +294,12 @@ MUSTS = {
         reads_file=True,
     ),
     "nemo-rl-dpo": Must({f"{WORKERS}.replicas": 1}, ("the file",), ("examples/run_dpo.py",), reads_file=True),
+    "nemo-rl-recipe": Must(
+        {f"{WORKERS}.replicas": 3, f"{DEVICES}.count": 4},
+        ("vlm_grpo_3B.yaml", "the file"),
+        ("examples/run_vlm_grpo.py",),
+        reads_file=True,
+    ),
     "skyrl-grpo": Must(
         {"metadata.name": "skyrl-gsm8k", f"{DEVICES}.count": 4},
         ("ckpt_path", "colocate_all"),

@@ -40,7 +40,7 @@ def convert_job_set(draft: Draft, spec: Reader) -> None:
 
 
 def convert_volcano_job(draft: Draft, spec: Reader) -> None:
-    """Convert the spec of a Job of Volcano: each of its tasks is a worker group."""
+    """Convert the spec of Volcano's Job: each of its tasks is a worker group."""
     groups = []
     for each in spec.children("tasks"):
         pod = read_pod(draft, each.child("template"))
