@@ -26,7 +26,10 @@ MUSTS = {
     "raycluster-head-gpus": Must(
         {
             "metadata.namespace": "rl",
-            "cluster.head": None,
+            "cluster.head.resources": None,
+            "cluster.head.podTemplate.spec.containers": [
+                {"name": "ray-head", "volumeMounts": [{"name": "code", "mountPath": "/opt/code"}]}
+            ],
             "cluster.imagePullPolicy": "Always",
             f"{WORKERS}.replicas": 1,
             f"{WORKERS}.nodeSelector": {"gpu-model": "l40s"},

@@ -57,7 +57,8 @@ def _read_cluster(draft: Draft, spec: Reader) -> None:
         groups.append(("workers", 1, head))
         head_spec.name("template", head.fields, HEAD)
     move_shared_claim(draft, [head, *(pod for _, _, pod in groups if pod is not head)])
-    if "accelerator" not in head.fields and (fields := head.build("ray-head")):
+    fields = head.build_head() if "accelerator" in head.fields else head.build("ray-head")
+    if fields:  # the head of the job still runs the program
         draft.put("cluster.head", fields)
     set_groups(draft, groups, on_head=False)
     spec.move("rayVersion", "cluster.rayVersion")
