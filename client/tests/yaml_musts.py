@@ -266,6 +266,12 @@ MUSTS = {
         ("examples/start_agentic_pipeline.py",),
         reads_file=True,
     ),
+    "roll-agentic-rollout": Must(
+        {f"{DEVICES}.count": 4}, ("the file",), ("examples/start_agentic_rollout_pipeline.py",), reads_file=True
+    ),
+    "roll-distill-vl": Must(
+        {f"{WORKERS}.replicas": 2}, ("the file",), ("examples/start_distill_vl_pipeline.py",), reads_file=True
+    ),
     "roll-distill": Must(
         {f"{WORKERS}.replicas": 2, f"{DEVICES}.count": 4},
         ("the file",),
