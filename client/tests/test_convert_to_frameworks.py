@@ -143,6 +143,25 @@ def test_a_setting_that_is_deleted_changes_the_job_or_the_comments(name: str, to
     assert unnoticed == []
 
 
+def test_settings_of_verl_without_an_effect_are_comments() -> None:
+    config = """
+actor_rollout_ref:
+  actor: {use_dynamic_bsz: false, ppo_max_token_len_per_gpu: 16384}
+  rollout: {multi_turn: {enable: false, max_assistant_turns: 3}}
+trainer: {device: npu}
+global_profiler: {steps: null, save_path: /mnt/rlt/profile}
+custom_reward_function: {path: null, name: compute_score}
+"""
+    converted = convert(config, "source.yaml", "builtin")
+    built = Draft(spec=converted.manifest["spec"])
+    comments = "\n".join(map(str, converted.left_out))
+    absent = ("training.ppoMaxTokenLenPerDevice", "rollout.multiTurn", "observability.profiler", "rewards")
+    assert [field for field in absent if built.get(field) not in (None, {})] == []
+    parts = ("ppoMaxTokenLenPerDevice 16384", "max_assistant_turns=3", "/mnt/rlt/profile", "name=compute_score")
+    assert [part for part in parts if part not in comments] == []
+    assert built.get("cluster.workers[].accelerator.resourceName") == "huawei.com/Ascend910"
+
+
 def test_rolls_kl_terms_are_fields_if_rolls_switches_are_on() -> None:
     on = "init_kl_coef: 0.02\nadd_token_level_kl: true\nuse_kl_loss: true\nkl_loss_coef: 0.01\n"
     built = Draft(spec=convert(SOURCES["roll-rlvr-async"] + on, "source.yaml", "builtin").manifest["spec"])

@@ -71,6 +71,8 @@ def build_roll_job(draft: Draft, config: dict[str, Any]) -> None:
     draft.put("data.promptKey", _get(config, "actor_train", "data_args").get("messages") or "messages")
     draft.put("framework", {"type": "roll"})
     unknown = {problem.key for problem in list_problems(config) if problem.unknown}
+    if not draft.get("data.valFiles"):
+        unknown.add("eval_steps")  # it has no effect
     _apply_overrides(draft, wanted, unknown)
     restore(draft.spec, held)
 

@@ -24,6 +24,7 @@ DISABLING: Mapping[str, tuple[str, object]] = {
     "spec.algorithm.rolloutCorrection": ("algorithm.rollout_correction.rollout_is", None),
     "spec.algorithm.distillation": ("distillation.enabled", False),
     "spec.model.lora": ("actor_rollout_ref.model.lora_rank", 0),
+    "spec.rollout.multiTurn": ("actor_rollout_ref.rollout.multi_turn.enable", False),
 }
 """Block or field -> verl's switch and its default. A false switch means that the field is not set."""
 SWITCHES = frozenset(switch for switch, _ in DISABLING.values()) - {"actor_rollout_ref.model.lora_rank"}
@@ -42,6 +43,11 @@ VALUES: Mapping[str, Mapping[object, object]] = {
     "spec.algorithm.policyLoss": {"token": "vanilla", "seq": "gspo"},
     "spec.checkpoint.resume": {"disable": "never", "resume_path": "path"},
     "spec.model.dtype": {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"},
+    "spec.cluster.workers[].accelerator.resourceName": {
+        "cuda": "nvidia.com/gpu",
+        "gpu": "nvidia.com/gpu",
+        "npu": "huawei.com/Ascend910",
+    },
     "spec.rollout.mode": {True: "colocated", False: "separate"},
     "spec.training.optimizer": {"AdamW": "adamw", "Muon": "muon"},
     "spec.training.strategy": {"fsdp": "fsdp2", "fsdp2_train": "fsdp2", "dp": "fsdp2"},
@@ -55,6 +61,11 @@ DEFAULTS = (
 """verl's keys whose default a job gets if the source does not give them: rlt's differ, or do not exist."""
 
 
+NEEDED = {
+    "training.ppoMaxTokenLenPerDevice": "training.useDynamicBsz",
+    "observability.profiler": "observability.profiler.steps",
+}
+"""Field -> the one without which it has no effect."""
 CHOICES: Mapping[str, Schema] = {"spec.training.strategy": {"enum": ["fsdp2"]}}
 """Values that a rule checks, and not the schema."""
 
@@ -104,12 +115,23 @@ def apply_settings(
             _set(draft, setting, key, value, line)
     if draft.get("algorithm.advEstimator") == "gae" and draft.get("algorithm.critic") is None:
         draft.put("algorithm.critic", {})
+    _drop_unused(draft)
 
 
 def add_defaults(values: Mapping[str, object], settings: tuple[Setting, ...]) -> dict[str, object]:
     """The values with verl's defaults of DEFAULTS."""
     found = {key: setting.default for key in DEFAULTS if (setting := find(key, settings))}
     return {**found, **values}
+
+
+def _drop_unused(draft: Draft) -> None:
+    """Drop fields that have no effect without others that the source does not give."""
+    for field, needed in NEEDED.items():
+        value = draft.get(field)
+        if value is not None and not draft.get(needed):
+            parent, _, name = field.rpartition(".")
+            draft.get(parent).pop(name)
+            draft.leave_out(f"{field} {_show(value)}", f"it has no effect without spec.{needed}")
 
 
 def _enable(draft: Draft, block: str) -> None:
@@ -150,6 +172,9 @@ def _set(draft: Draft, setting: Setting, key: str, value: object, line: int | No
             draft.put(path, round(float(str(value)) * steps))
         elif value:
             draft.leave_out(what, f"{path} is a number of steps: multiply the ratio by the steps", line)
+        return
+    if path.endswith("function.name") and ":" not in str(value):
+        draft.leave_out(what, f"{path} is MODULE:FUNCTION, and its module is on the PYTHONPATH", line)
         return
     if path == "spec.data.chatTemplate" and "{" not in str(value):
         draft.leave_out(what, "it is the name of a template: spec.data.chatTemplate is the template itself", line)
