@@ -18,6 +18,7 @@ NEEDS_A_DECISION = {
     "spec.model": "the model",
     "spec.data": "the data",
     "spec.data.path": "the folder with the data",
+    "spec.data.hub.name": "the data set",
     "spec.data.preset": "the data with pairs",
     "spec.data.files[0]": "where the file is",
     "spec.training.totalSteps": "the length of the training",

@@ -11,7 +11,6 @@ from rlt_api.findings.finding import printable
 from rlt_api.frameworks.command.devices import count_devices
 from rlt_api.frameworks.known_programs import Argument, parse_overrides, parse_value
 from rlt_api.frameworks.mapping import Setting, find, find_field, load_mapping
-from rlt_api.frameworks.openrlhf.options import describe_option
 from rlt_api.frameworks.openrlhf.rules import PLACEMENT, validate_openrlhf_fields
 from rlt_api.frameworks.openrlhf.settings import list_options
 from rlt_api.frameworks.roll.keys import list_problems
@@ -101,14 +100,11 @@ def _fits(value: JsonValue, field: str) -> bool:
 
 
 def _warn_openrlhf(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Options that OpenRLHF does not have, or that differ from the operator's. Those that it leaves out for lack of a
-    value replace nothing."""
+    """Options that differ from the operator's. Those that it leaves out for lack of a value replace nothing."""
     options = list_options(spec, Run("", "", ""))
     for index, text in enumerate(spec.framework.overrides):
         name, _, value = text.removeprefix("--").partition("=")
         before = options.get(name)
-        if problem := describe_option(name):
-            yield f"{OVERRIDES}[{index}]: {printable(text)}: {problem}"
         if before is None or PLACEMENT.match(text):  # an error
             continue
         is_equal = before is True if text == f"--{name}" else parse_value(value) == parse_value(str(before))
