@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks import framework_rules
+from rlt_api.frameworks.command import launchers, shell_words
 from rlt_api.frameworks.command import rules as commands
-from rlt_api.frameworks.command import shell_words
 from rlt_api.frameworks.framework_type import Rule
 from rlt_api.frameworks.registry import FRAMEWORKS, get_framework
 from rlt_api.rules import (
@@ -38,6 +38,7 @@ RULES: list[Rule] = [
     *choices.RULES,
     *commands.RULES,
     *shell_words.RULES,
+    *launchers.RULES,
     *attachment.RULES,
     *images.RULES,
     *accelerators.RULES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.frameworks.command.launchers import warn_launchers
 from rlt_api.frameworks.command.shell_words import warn_shell_words
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.frameworks.warnings import warn_framework
@@ -12,7 +13,12 @@ from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.rules.services import warn_urls
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.validation.environment_warnings import warn_environment, warn_old_debugger
+from rlt_api.validation.environment_warnings import (
+    warn_cache_folders,
+    warn_environment,
+    warn_old_debugger,
+    warn_slow_transport,
+)
 from rlt_api.validation.template_shape import warn_template_shape
 from rlt_api.validation.unlikely_values import (
     warn_answer_form,
@@ -46,9 +52,12 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_template_shape(spec)
     yield from warn_few_cpus(spec)
     yield from warn_environment(spec)
+    yield from warn_slow_transport(spec)
+    yield from warn_cache_folders(spec)
     yield from warn_old_debugger(spec)
     yield from warn_settings_without_effect(spec)
     yield from warn_shell_words(spec)
+    yield from warn_launchers(spec)
     yield from warn_urls(spec)
     yield from warn_turns(spec)
     yield from warn_framework(spec)

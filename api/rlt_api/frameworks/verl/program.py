@@ -12,6 +12,7 @@ from rlt_api.frameworks.verl.argument_warnings import warn_arguments
 from rlt_api.frameworks.verl.arguments import validate_verl_arguments
 from rlt_api.frameworks.verl.demand import ROLLOUT_DEVICES, ROLLOUT_NODES
 from rlt_api.frameworks.verl.engine import build_engine, uses_bfloat16
+from rlt_api.frameworks.verl.field_job import validate_command_memory
 from rlt_api.frameworks.verl.trial import shorten
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
@@ -44,6 +45,7 @@ def validate(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Validate the devices, and what is certain to fail."""
     yield from validate_verl_devices(program, spec)
     yield from validate_verl_arguments(program, spec)
+    yield from validate_command_memory(program, spec)
 
 
 VERL = KnownProgram(
