@@ -1,4 +1,4 @@
-"""The operator's HTTP port: /metrics, /healthz (liveness) and /readyz (readiness).
+"""The HTTP port of the operator and of the webhook: /metrics, /healthz (liveness) and /readyz (readiness).
 
 Liveness depends on nothing outside of the process: a restart does not repair the API server. An answer shows that the
 event loop runs.
@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from rlt_operator import metrics
 
 
-async def serve(port: int, *, ready: Mapping[str, Callable[[], bool]]) -> web.AppRunner:
+async def serve(
+    port: int, *, ready: Mapping[str, Callable[[], bool]], registry: CollectorRegistry = metrics.REGISTRY
+) -> web.AppRunner:
     """Serve on all addresses. `ready`: name of a requirement -> whether it is met."""
 
     async def get_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.render(), content_type="text/plain", charset="utf-8")
+        return web.Response(body=metrics.render(registry), content_type="text/plain", charset="utf-8")
 
     async def get_health(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")

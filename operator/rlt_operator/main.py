@@ -1,6 +1,6 @@
-"""The operator process: watch, reconcile, and serve metrics and the webhook until a signal stops it.
+"""The operator process: watch, reconcile, and serve metrics until a signal stops it.
 
-Every replica watches the jobs and serves the webhook. The leader alone reconciles and writes.
+Every replica watches the jobs. The leader alone reconciles and writes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import gc
 import importlib.metadata
 import logging
 import math
-import signal
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 
@@ -35,64 +32,50 @@ from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.isolation import reconcile_isolated
 from rlt_operator.reconcile.observe import Sources
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
+from rlt_operator.tasks import measure_loop_delay, start, stop_on_signal, wait_for_first
 from rlt_operator.watch import watch
-from rlt_operator.webhook import server as webhook_server
-from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate, serve_folder
-from rlt_operator.webhook.server import Tls
+from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate
 from rlt_operator.work_queue import WorkQueue
 
 RETRY_INTERVAL_S = 2.0
 """Interval between attempts to reach the API server at the start."""
-LOOP_DELAY_INTERVAL_S = 0.05
-"""Interval between measurements of the event loop's delay."""
 
 log = logging.getLogger("rlt_operator")
-
-
-@dataclass(frozen=True)
-class Webhook:
-    """How to serve the admission webhook."""
-
-    port: int
-    certificates: CertificateLocation | Path
-    """Where the operator stores its own certificate, or a folder that another program fills."""
 
 
 async def run(
     *,
     namespaces: Collection[str],
     metrics_port: int,
-    webhook: Webhook | None,
+    certificate: CertificateLocation | None,
     access: NetworkAccess | None,
     runtimes: RuntimePolicy,
     lease: LeaseLocation | None,
 ) -> None:
     """Run until SIGTERM or SIGINT. Without a Lease this process leads from the start.
 
+    `certificate`: where the leader stores the webhook's certificate, if the operator creates it.
+
     Raises ApiError if the jobs or the Lease cannot be read, for example without the CRD, and LeadershipLostError.
     """
-    stop = asyncio.Event()
+    stop = stop_on_signal()
     synced = asyncio.Event()
     leadership = Leadership()
     identity = create_identity()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     connected = await client.connect(f"rlt-operator/{importlib.metadata.version('rlt-operator')} ({identity})")
     api = FencedApi(connected.client, leadership=leadership)
     connected.on_response = api.on_response = metrics.count_api_request
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(connected.close)
-        tls = Tls() if webhook else None
         crds = CrdCheck(api)
         ready = {
             "stopping": lambda: not stop.is_set(),
             "the cache is not complete": synced.is_set,
-            "the webhook has no certificate": lambda: tls is None or tls.has_certificate,
             "the CRDs are too old": lambda: not crds.describe(),
         }
         stack.push_async_callback((await http_server.serve(metrics_port, ready=ready)).cleanup)
-        if webhook and tls:
-            await _serve_webhook(api, webhook, tls, runtimes, stack)
+        if certificate:
+            start(_write_certificate(api, certificate), stack)
         connector = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, auto_decompress=False))
         in_cluster = client.in_cluster()
@@ -101,7 +84,7 @@ async def run(
         if lease:
             election = LeaderElection(connected, lease, leadership, identity=identity)
             stack.push_async_callback(election.release)
-            tasks.append(_start(election.run(after=synced), stack))
+            tasks.append(start(election.run(after=synced), stack))
         else:
             leadership.extend(math.inf)
         tokens = ray_http.RayTokens(connected)
@@ -114,9 +97,9 @@ async def run(
         stack.push_async_callback(events.flush)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
-        _start(_measure_loop_delay(), stack)
-        tasks.append(_start(Reconciliation(api, namespaces, sources.cache, queue, crds, synced).run(stack), stack))
-        await _wait_for_first(tasks)
+        start(measure_loop_delay(), stack)
+        tasks.append(start(Reconciliation(api, namespaces, sources.cache, queue, crds, synced).run(stack), stack))
+        await wait_for_first(tasks)
     log.info("stopped")
 
 
@@ -138,8 +121,8 @@ class Reconciliation:
         watches = self.cache.start(self.api, self.namespaces)
         for watching in watches:
             stack.callback(watching.cancel)
-        _start(self.crds.run(), stack)
-        await _wait_for_first([*watches, _start(self._lead(), stack)])
+        start(self.crds.run(), stack)
+        await wait_for_first([*watches, start(self._lead(), stack)])
 
     async def _lead(self) -> None:
         """Wait for the cache and the leadership, then reconcile."""
@@ -153,43 +136,10 @@ class Reconciliation:
         await watch(self.queue.wake_all, namespaces=self.namespaces)
 
 
-async def _measure_loop_delay() -> None:
-    """Measure until cancelled how long the event loop is blocked, or waits for the CPU."""
-    loop = asyncio.get_running_loop()
-    while True:
-        wanted = loop.time() + LOOP_DELAY_INTERVAL_S
-        await asyncio.sleep(LOOP_DELAY_INTERVAL_S)
-        metrics.LOOP_DELAY_SECONDS.observe(max(0.0, loop.time() - wanted))
-
-
-async def _wait_for_first(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait until a task ends. Raises its error: the operator exits rather than work with a part that has failed."""
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-
-
-def _start(work: Coroutine[Any, Any, None], stack: contextlib.AsyncExitStack) -> asyncio.Task[Any]:
-    """Start a task that the exit of the stack cancels and waits for."""
-    task = asyncio.create_task(work)
-
-    async def end() -> None:
-        task.cancel()
-        await asyncio.wait([task])
-
-    stack.push_async_callback(end)
-    return task
-
-
-async def _serve_webhook(
-    api: FencedApi, webhook: Webhook, tls: Tls, runtimes: RuntimePolicy, stack: contextlib.AsyncExitStack
-) -> None:
-    stack.push_async_callback((await webhook_server.serve(webhook.port, tls, api, runtimes)).cleanup)
-    source = webhook.certificates
-    if isinstance(source, Path):
-        _start(serve_folder(source, tls.load), stack)
-    else:
-        _start(keep_certificate(api, source, tls.load, leads=lambda: api.leadership.valid), stack)
+async def _write_certificate(api: FencedApi, location: CertificateLocation) -> None:
+    """Create, store and renew the webhook's certificate while this process leads."""
+    await api.leadership.acquired.wait()
+    await keep_certificate(api, location, leads=lambda: api.leadership.valid)
 
 
 async def _check_access(api: KubernetesApi, namespaces: Collection[str]) -> None:
