@@ -24,6 +24,7 @@ from job_specs import (
     files,
     gpus,
     groups,
+    hub_data,
     hub_model,
     images,
     judge,
@@ -34,6 +35,7 @@ from job_specs import (
     stop_timeout,
     tools,
     two_vendors,
+    wandb,
     workers,
 )
 
@@ -67,6 +69,7 @@ class Case:
         return f"{self.rule}-{CASES.index(self)}"
 
 
+EXACT = [{"name": "exact"}]
 TRAIN, MINI, MICRO = (
     f"spec.training.{each}" for each in ("trainBatchSize", "ppoMiniBatchSize", "ppoMicroBatchSizePerDevice")
 )
@@ -131,6 +134,7 @@ CASES = [
     Case("framework-openrlhf", "spec.training.totalSteps", {}, "totalEpochs", base=OPENRLHF),
     Case("framework-overrides", OVERRIDES, {"framework.overrides": ["a=1"]}, "--NAME", base=OPENRLHF),
     Case("framework-overrides", OVERRIDES, {"framework.overrides": ["--actor.num_nodes=9"]}, base=OPENRLHF),
+    Case("framework-overrides", OVERRIDES, {"framework.overrides": ["trainer.foo=1"]}, "remove it", base=VERL),
     Case("framework-overrides", OVERRIDES, {"framework.overrides": ["a b"]}, "KEY=VALUE", base=VERL),
     Case(
         "framework-roll",
@@ -250,6 +254,91 @@ CASES = [
         "remove it and use resume: auto",
         name="again",
     ),
+    *(
+        Case("model-family", at, {**hub_model(path), **gpus(8), **change}, fix)
+        for at, path, change, fix in (
+            (
+                "spec.data.imageKey",
+                "Qwen/Qwen2.5-0.5B-Instruct",
+                {"data": images()["data"], "rewards": EXACT},
+                "remove it",
+            ),
+            (
+                "spec.training.expertParallelSize",
+                "mistralai/Mixtral-8x7B-v0.1",
+                {"training.expertParallelSize": 2},
+                "remove",
+            ),
+            (
+                "spec.algorithm.routerBiasUpdateRate",
+                "/mnt/rlt/models/OLMoE-1B-7B-0924",
+                {"algorithm.routerBiasUpdateRate": 0.001},
+                "remove it",
+            ),
+            (
+                "spec.model.lora.targetModules[0]",
+                "Qwen/Qwen3-0.6B",
+                {"model.lora": {"rank": 8, "targetModules": ["q_porj", "v_proj"]}},
+                "did you mean q_proj?",
+            ),
+        )
+    ),
+    *(
+        Case("hub-name", "spec.data.hub.name", hub_data(name), fix)
+        for name, fix in (
+            ("https://huggingface.co/datasets/openai/gsm8k", "use openai/gsm8k"),
+            ("datasets/openai/gsm8k", "use openai/gsm8k"),
+            ("openai/gsm8k@main", "use openai/gsm8k, and data.hub.revision: main"),
+            ("/mnt/rlt/data/gsm8k", "data.files"),
+            ("data/train.parquet/x", "data.files"),
+        )
+    ),
+    Case(
+        "function-module",
+        "spec.rewards[0].function.name",
+        {"rewards": [{"function": {"name": "rewards.py:score", "configMap": "r"}}]},
+        "use rewards:score",
+    ),
+    Case(
+        "function-module",
+        "spec.rollout.multiTurn.agent.name",
+        {"rollout.multiTurn.agent": {"name": "team.agent.py:run"}},
+        "use team.agent:run",
+    ),
+    Case(
+        "function-module",
+        "spec.rollout.multiTurn.environment",
+        {"rollout.multiTurn.environment": "games.py:Chess"},
+        "use games:Chess",
+    ),
+    Case(
+        "function-module",
+        "spec.algorithm.advantageFunction.name",
+        {"algorithm.advantageFunction": {"name": "mine..own:advantage"}},
+        "use mine.own:advantage",
+    ),
+    Case("wandb-name", "spec.observability.wandb.project", wandb("team/runs"), "use runs, and wandb.entity: team"),
+    *(
+        Case("judge-url", f"{JUDGE}.baseUrl", judge(baseUrl=f"http://judge:8000/v1{end}"), "use http://judge:8000/v1")
+        for end in ("/chat/completions", "/completions/", "/models", "?key=1")
+    ),
+    Case(
+        "pod-template-shape",
+        "spec.cluster.workers[0].podTemplate.spec.hostNetwork",
+        workers(podTemplate={"spec": {"hostNetwork": "true"}}),
+        "use true",
+    ),
+    Case("multus", "spec.network.attach", {"network.attach": "multus", **gpus()}, "NetworkAttachmentDefinition"),
+    *(
+        Case("command", f"spec.framework.command[{index}]", {"framework.command": words}, "bash, -c", base=COMMAND)
+        for index, words in (
+            (0, ["cd", "/workspace", "&&", "python3", "train.py"]),
+            (2, ["python3", "train.py", "|", "tee", "log"]),
+            (2, ["python3", "train.py", "2>&1"]),
+            (0, ["A=1", "python3", "train.py"]),
+            (0, ["source", "env.sh"]),
+        )
+    ),
     # batches
     Case("batch-divisibility", MINI, {"training.ppoMiniBatchSize": 12}, "use 8 or 16", cel=True),
     Case(
@@ -284,6 +373,30 @@ CASES = [
     ),
     Case("batch-chunks", TRAIN, gpus(8, 8), "use 64"),
     Case("batch-chunks", MINI, {"training.ppoMiniBatchSize": 1}, "use 2"),
+    *(
+        Case(
+            "batch-divisibility",
+            MINI,
+            {"training.ppoMiniBatchSize": 1, "rollout.responsesPerPrompt": 2},
+            "use 4",
+            base=base,
+        )
+        for base in (VERL, OPENRLHF, ROLL)
+    ),
+    Case(
+        "batch-divisibility",
+        TRAIN,
+        {"training.trainBatchSize": 9, "rollout.responsesPerPrompt": 2},
+        "use 8 or 12",
+        base=VERL,
+    ),
+    Case(
+        "command-arguments",
+        "spec.framework.command[3]",
+        {**gpus(), "framework.command": [*COMMAND["framework"]["command"], "trainer.n_gpus_per_node=0"]},
+        "change the command",
+        base=COMMAND,
+    ),
     Case("micro-batch", MICRO, {"training.ppoMicroBatchSizePerDevice": 48}, "use 32 or 64"),
     Case("group-size", N, {"rollout.responsesPerPrompt": 1}, "use 2"),
     Case("group-size", N, {"rollout.responsesPerPrompt": 1, "algorithm.advEstimator": "rloo"}, "use 2"),

@@ -109,7 +109,9 @@ ATTACKS: dict[str, Json] = {
 HARMLESS: dict[str, Json] = {
     "labels": {"metadata": {"labels": {"team": "a", "app.kubernetes.io/part-of": "b"}}},
     "affinity": pod(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}),
-    "spread": pod(topologySpreadConstraints=[{"topologyKey": "zone", "maxSkew": 1}]),
+    "spread": pod(
+        topologySpreadConstraints=[{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]
+    ),
     "hosts": pod(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["a"]}]),
     "dns": pod(dnsConfig={"nameservers": ["10.0.0.1"]}),
     "service links": pod(enableServiceLinks=False),

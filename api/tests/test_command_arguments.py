@@ -28,7 +28,8 @@ def find(command: list[str], **changes: Any) -> list[Finding]:
 
 def warnings(*arguments: str, **changes: Any) -> list[str]:
     spec = RLTrainingJobSpec.model_validate(job([*VERL, *arguments], **{**gpus(8, 2), **changes}))
-    return [each for each in find_warnings(spec) if each.startswith("spec.framework.command")]
+    found = [each for each in find_warnings(spec) if each.startswith("spec.framework.command")]
+    return [each for each in found if "is not replaced" not in each]
 
 
 SCRIPT = r"""set -x
@@ -157,7 +158,7 @@ WARNED = [
     ("foo.bar=1", "put a + before it"),
     ("+data.train_batch_size=512", "remove the +"),
     ("trainer.nnode=2", "verl 0.9.1 has trainer.nnodes instead"),
-    ("data.train_batch_size=100", "ppo_mini_batch_size 256 <= train_batch_size 100"),
+    ("data.train_batch_size=16", "ppo_mini_batch_size 256 <= train_batch_size 16"),
     ("actor_rollout_ref.actor.ppo_mini_batch_size=77", "77 to divide train_batch_size 1024; use "),
     ("actor_rollout_ref.actor.ppo_mini_batch_size=8", "8 prompts x 1 responses of a mini-batch are not"),
     ("actor_rollout_ref.actor.fsdp_config.fsdp_size=3", "fsdp_size=3: does not divide the 16 accelerators"),
@@ -178,7 +179,11 @@ WARNED = [
 
 
 def warn(*arguments: str) -> list[str]:
-    return warnings(*NODES, *arguments, **{"framework.totalSteps": 5, "storage.claimName": "c"})
+    """The errors and the warnings about a command."""
+    changes = {"framework.totalSteps": 5, "storage.claimName": "c"}
+    command = [*VERL, *NODES, *arguments]
+    errors = [str(each) for each in validate_job("sum", job(command, **gpus(8, 2), **changes)).findings]
+    return [*errors, *warnings(*NODES, *arguments, **changes)]
 
 
 @pytest.mark.parametrize(("argument", "expected"), WARNED)
@@ -193,8 +198,8 @@ def apply_fix(argument: str, warning: str) -> str | None:
     key, _, value = argument.partition("=")
     if name := re.search(r"did you mean ([\w.]+)\?|has ([\w.]+) instead", warning):
         return f"{name[1] or name[2]}={value}"
-    if number := re.search(r"; use (?:[\w.]+=)?(\d+)", warning):
-        return f"{key}={number[1]}"
+    if number := re.search(r"; use (?:([\w.]+)=)?(\d+)", warning):
+        return f"{key}={number[2]}" if number[1] in (None, key) else None
     if "remove the +" in warning:
         return argument.removeprefix("+")
     if "put a + before it" in warning:
@@ -254,7 +259,8 @@ def test_verl_experimental_engines_have_separate_devices(
     arguments.append("actor_rollout_ref.rollout.tensor_model_parallel_size=3")  # of the engines' devices
     command = [*program, *arguments]
     assert find(command, **gpus(8, 2)) == []
-    found = list(find_warnings(RLTrainingJobSpec.model_validate(job(command, **gpus(8, 2)))))
+    errors = [str(each) for each in validate_job("sum", job(command, **gpus(8, 2))).findings]
+    found = [*errors, *find_warnings(RLTrainingJobSpec.model_validate(job(command, **gpus(8, 2))))]
     assert len(found) == (expected is not None)
     assert not expected or expected in found[0]
     assert find([*program, "trainer.nnodes=9", "trainer.n_gpus_per_node=8"], **gpus(8, 2))

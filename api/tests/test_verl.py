@@ -11,11 +11,13 @@ import pytest
 from job_specs import merged
 from verl_jobs import ONLY_0_9, RUN, SEPARATE, TABLE, VERL, resolve
 
+from rlt_api.frameworks.verl.keys import load_keys
 from rlt_api.frameworks.verl.overrides import format_override
 from rlt_api.frameworks.verl.settings import build_arguments, list_settings
 from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.validation.validate import validate_job
 
+ACTOR = "actor_rollout_ref.actor"
 ASYNCHRONOUS = {
     "actor_rollout_ref.hybrid_engine": False,
     "actor_rollout_ref.model.lora.merge": True,
@@ -99,13 +101,52 @@ def test_overrides_that_contradict_the_pods_are_rejected() -> None:
         ("data.train_batch_size=128", None),
         ("trainer.default_local_dir=/x", "replaces spec.storage.claimName; use that field"),
         ("trainer.balance_batch=false", None),
-        ("trainer.ballance_batch=false", "is not a key of verl 0.9.1; did you mean trainer.balance_batch?"),
         ("++trainer.own=1", None),
     ],
 )
 def test_override_gets_a_warning(override: str, warning: str | None) -> None:
     found = list(warn_framework(resolve({"framework.overrides": [override]})))
     assert found == ([f"spec.framework.overrides[0]: {override}: {warning}"] if warning else [])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trainer.ballance_batch=false"], "is not a key of verl 0.9.1; did you mean trainer.balance_batch?"),
+        (["foo.bar=1"], "is not a key of verl 0.9.1; remove it, or put a + before it if a plugin reads it"),
+        (["+trainer.balance_batch=false"], "Hydra cannot add a key that verl's config contains; remove the +"),
+        (["trainer.wandb_proxy=http://p:1"], "is not in the config of verl 0.9.1, which reads it; put a + before it"),
+        ([f"{ACTOR}.fsdp_config.sharding_strategy=FULL_SHARD"], "verl 0.9.1 does not have it: FULL_SHARD corresponds"),
+        ([f"{ACTOR}.megatron.tensor_model_parallel_size=2"], "is a key of model_engine=megatron, and the engine is dp"),
+        (["model_engine=megatron", f"{ACTOR}.fsdp_config.fsdp_size=2"], "is a key of model_engine=dp"),
+        (["model_engine=megatron", f"{ACTOR}.megatron.tensor_model_parallel_size=3"], "does not divide the 16 acceler"),
+        (["model_engine=megatron", f"{ACTOR}.megatron.tensor_model_parallel_size=2"], None),
+        (["+trainer.my_tag=abc", "++trainer.own=1", "hydra.run.dir=/x", "~critic.optim"], None),
+    ],
+)
+def test_override_that_verl_does_not_take_is_rejected(overrides: list[str], message: str | None) -> None:
+    found = [str(each) for each in validate_job("sum", merged(VERL, {"framework.overrides": overrides})).findings]
+    assert len(found) == (message is not None), found
+    assert message is None or message in found[0]
+
+
+def test_megatron_gets_the_keys_that_its_config_has() -> None:
+    changes = {
+        "framework.overrides": ["model_engine=megatron"],
+        "training": {"fsdp": {"paramOffload": True, "optimizerOffload": True}, "lrSchedule": {"type": "cosine"}},
+    }
+    settings = list_settings(resolve(changes), RUN)
+    keys = load_keys("megatron")
+    assert {key for key in settings if key not in keys and key[0] not in "+h"} == set()
+    assert not [key for key in settings if "fsdp" in key or key.endswith("strategy")]
+    expected = {"megatron.param_offload": True, "megatron.optimizer_offload": True, "optim.lr_decay_style": "cosine"}
+    assert {f"{ACTOR}.{key}": value for key, value in expected.items()}.items() <= settings.items()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_settings_are_keys_of_the_config(name: str) -> None:
+    keys = load_keys("dp")
+    assert {key for key in list_settings(resolve(TABLE[name]), RUN) if key not in keys and key[0] not in "+h"} == set()
 
 
 @pytest.mark.parametrize(

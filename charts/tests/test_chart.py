@@ -52,6 +52,8 @@ USED_CLUSTER_WIDE = {
     "/nodes": {"list", "watch"},
     "apiextensions.k8s.io/customresourcedefinitions": {"get"},
     "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
+    "authentication.k8s.io/tokenreviews": {"create"},
+    "authorization.k8s.io/subjectaccessreviews": {"create"},
 }
 """The same for cluster-scoped resources."""
 USED_IN_RELEASE_NAMESPACE = {
@@ -88,8 +90,9 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
 
 
 def only(manifests: list[Manifest], kind: str) -> Manifest:
-    """The only manifest of a kind that is not the webhook's."""
-    (found,) = (each for each in of_kind(manifests, kind) if not each["metadata"]["name"].endswith("-webhook"))
+    """The only manifest of a kind besides those of the webhook and of Prometheus."""
+    others = ("-webhook", "-metrics-reader")
+    (found,) = (each for each in of_kind(manifests, kind) if not each["metadata"]["name"].endswith(others))
     return found
 
 
@@ -112,7 +115,7 @@ def all_rules(roles: list[Manifest]) -> list[Manifest]:
 def verbs(rules: list[Manifest]) -> dict[str, set[str]]:
     table: dict[str, set[str]] = {}
     for rule in rules:
-        for group in rule["apiGroups"]:
+        for group in rule.get("apiGroups", ()):
             for resource in rule["resources"]:
                 table.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
     return table
@@ -187,6 +190,8 @@ def test_the_webhook_can_only_read_what_it_validates_with(render: Render, watche
         "rlt.dev/rlruntimes": {"get"},
         "/namespaces": {"get"},
         "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get"},
+        "authentication.k8s.io/tokenreviews": {"create"},
+        "authorization.k8s.io/subjectaccessreviews": {"create"},
     }
     named = {rule["resources"][0]: rule.get("resourceNames") for rule in rules}
     assert named["namespaces"] == (None if watched == "null" else ["team-a", "team-b"])
@@ -212,12 +217,13 @@ def test_the_policies_admit_only_prometheus_the_release_and_the_callers(render: 
         assert [pod for pod, template in pods.items() if selected <= template["metadata"]["labels"].items()] == [name]
         (container,) = pods[name]["spec"]["containers"]
         ports = {port["name"] for port in container["ports"]}
-        admitted[name] = {rule["ports"][0]["port"]: rule.get("from") for rule in spec["ingress"]}
+        admitted[name] = {port["port"]: rule.get("from") for rule in spec["ingress"] for port in rule["ports"]}
         assert admitted[name].keys() == ports
     label = "kubernetes.io/metadata.name"
     scrapers = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {label: "a"}}}]
-    assert admitted["rlt-operator"] == {"metrics": scrapers}
-    assert admitted["rlt-operator-webhook"] == {"metrics": scrapers, "webhook": [{"ipBlock": {"cidr": "10.0.0.1/32"}}]}
+    assert admitted["rlt-operator"] == {"metrics": scrapers, "https-metrics": scrapers}
+    callers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+    assert admitted["rlt-operator-webhook"] == {**admitted["rlt-operator"], "webhook": callers}
     assert admitted["rlt-operator-ui"] == {"http": [{"namespaceSelector": {"matchLabels": {label: "ingress"}}}]}
     assert not of_kind(render("podNetworkPolicy.enabled=false"), "NetworkPolicy")
     (webhook,) = (each for each in of_webhook(render(), "NetworkPolicy")["spec"]["ingress"] if "from" not in each)
@@ -240,6 +246,26 @@ def test_each_watched_namespace_has_a_role(render: Render) -> None:
     (webhook,) = only(manifests, "ValidatingWebhookConfiguration")["webhooks"]
     (selected,) = webhook["namespaceSelector"]["matchExpressions"]
     assert selected["values"] == ["team-a", "team-b"]
+
+
+def test_namespaces_with_labels_need_a_binding_each(render: Render) -> None:
+    labels = r"watchNamespaceLabels.rlt\.dev/jobs=yes"
+    manifests = render(labels, "userRoles.create=false", "runtimes.checkUse=true")
+    roles = {role["metadata"]["name"]: verbs(role["rules"]) for role in of_kind(manifests, "ClusterRole")}
+    bound = {binding["roleRef"]["name"] for binding in of_kind(manifests, "ClusterRoleBinding")}
+    del roles["rlt-operator-webhook"]
+    (unbound,) = roles.keys() - bound - {"rlt-operator-metrics-reader"}
+    del roles["rlt-operator-metrics-reader"]
+    assert unbound.endswith("-namespace")
+    assert roles.pop(unbound) == USED
+    assert list(roles.values()) == [USED_CLUSTER_WIDE | {"/namespaces": {"list", "watch"}}]
+    assert {role["metadata"]["namespace"] for role in of_kind(manifests, "Role")} == {"rlt-system"}
+    assert "--namespace-selector=rlt.dev/jobs=yes" in operator_of(manifests)["args"]
+    selector = {"matchLabels": {"rlt.dev/jobs": "yes"}}
+    (webhook,) = only(manifests, "ValidatingWebhookConfiguration")["webhooks"]
+    assert webhook["namespaceSelector"] == selector
+    (binding,) = of_kind(manifests, "ValidatingAdmissionPolicyBinding")
+    assert binding["spec"]["matchResources"]["namespaceSelector"] == selector
 
 
 def test_the_policy_of_the_cluster_for_runtimes(render: Render) -> None:
@@ -435,11 +461,38 @@ def test_the_monitors_select_the_labels_of_operator_and_heads(render: Render) ->
         assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
 
 
+def test_the_monitor_sends_a_token_to_the_port_that_requires_one(render: Render) -> None:
+    manifests = render("metrics.serviceMonitor.enabled=true", "userRoles.create=false")
+    (endpoint,) = only(manifests, "ServiceMonitor")["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"insecureSkipVerify": True})
+    assert endpoint["bearerTokenFile"].endswith("/serviceaccount/token")
+    for find in (only, of_webhook):
+        (container,) = find(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        options = build_parser().parse_args(container["args"])
+        assert options.secure_metrics_port == ports[endpoint["port"]]
+        assert endpoint["port"] in [port["name"] for port in find(manifests, "Service")["spec"]["ports"]]
+    (reader,) = (each for each in of_kind(manifests, "ClusterRole") if "reader" in each["metadata"]["name"])
+    assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+def test_without_authentication_the_metrics_are_open(render: Render) -> None:
+    values = ("metrics.serviceMonitor.enabled=true", "metrics.authentication=false", "userRoles.create=false")
+    manifests = render(*values)
+    assert only(manifests, "ServiceMonitor")["spec"]["endpoints"][0]["port"] == "metrics"
+    assert "--secure-metrics-port" not in json.dumps(manifests)
+    assert "authentication.k8s.io/tokenreviews" not in verbs(all_rules(of_kind(manifests, "ClusterRole")))
+
+
 def test_scrape_annotations_contain_the_served_port(render: Render) -> None:
     def annotations(*values: str) -> Manifest:
         return dict(only(render(*values), "Deployment")["spec"]["template"]["metadata"]["annotations"])
 
-    assert annotations("metrics.port=9000")["prometheus.io/port"] == "9000"
+    assert annotations("metrics.securePort=9000")["prometheus.io/port"] == "9000"
+    assert annotations()["prometheus.io/scheme"] == "https"
+    open_metrics = annotations("metrics.port=9000", "metrics.authentication=false")
+    assert open_metrics["prometheus.io/port"] == "9000"
+    assert "prometheus.io/scheme" not in open_metrics
     assert "prometheus.io/scrape" not in annotations("metrics.scrapeAnnotations=false")
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from rlt_e2e.cluster import Cluster
 from rlt_operator.__main__ import build_parser
+from rlt_operator.key_pair import KeyPair
 from rlt_operator.webhook.certificates import CertificateLocation, build_secret, build_trust_patch
-from rlt_operator.webhook.key_pair import KeyPair
 
 pytestmark = pytest.mark.apiserver
 

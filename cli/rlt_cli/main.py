@@ -20,7 +20,7 @@ COMMANDS = {
     "validate": "Validate manifests, without a cluster",
     "render": "Show the manifests that the operator creates for a job, without a cluster",
     "explain": "Describe a field of the API",
-    "diagnose": "Find known failures in logs, without a cluster",
+    "diagnose": "Find failures in logs, without a cluster",
     "run": "Run a job on this machine, without Kubernetes",
     "preflight": "Run the preflight checks of a job without its training",
     "diff": "Show what `rlt submit` would change in the cluster",

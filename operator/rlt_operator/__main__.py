@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = command.parse_args(arguments)
     if problem := _find_certificate_problem(options):
         command.error(problem)
+    if options.command == "run" and options.namespace and options.namespace_selector:
+        command.error("--namespace-selector: give it without --namespace")
     logs.configure()
     from rlt_core.kubernetes.client import ApiError  # not needed by --help
     from rlt_operator.leader_election import LeadershipLostError
@@ -57,6 +59,8 @@ def _find_certificate_problem(options: argparse.Namespace) -> str | None:
 
 async def _run_operator(options: argparse.Namespace) -> None:
     from rlt_core.children.network_policy import NetworkAccess
+    from rlt_operator.cache.watches import Selection
+    from rlt_operator.http_server import Ports
     from rlt_operator.leader_election import LeaseLocation
     from rlt_operator.main import run
 
@@ -65,8 +69,8 @@ async def _run_operator(options: argparse.Namespace) -> None:
         cidrs = tuple(options.client_cidr)
         access = NetworkAccess(options.network_policy, tuple(options.metrics_namespace), cidrs)
     await run(
-        namespaces=options.namespace,
-        metrics_port=options.metrics_port,
+        selection=Selection(tuple(options.namespace), options.namespace_selector),
+        ports=Ports(options.metrics_port, options.secure_metrics_port),
         certificate=_locate_certificate(options),
         access=access,
         lease=LeaseLocation(*options.leader_election_lease) if options.leader_election_lease else None,
@@ -75,12 +79,14 @@ async def _run_operator(options: argparse.Namespace) -> None:
 
 
 async def _run_webhook(options: argparse.Namespace) -> None:
+    from rlt_operator.http_server import Ports
     from rlt_operator.webhook.process import WebhookOptions, run
     from rlt_operator.webhook.tls import ClientCertificates
 
     certificates = _locate_certificate(options) or options.certificates
     clients = ClientCertificates(options.client_ca, options.client_name) if options.client_ca else None
-    served = WebhookOptions(options.port, options.metrics_port, certificates, clients)
+    ports = Ports(options.metrics_port, options.secure_metrics_port)
+    served = WebhookOptions(options.port, ports, certificates, clients)
     await run(served, _build_runtime_policy(options))
 
 
@@ -122,6 +128,12 @@ def _add_run(commands: Commands) -> None:
         default=[],
         metavar="NAMESPACE",
         help="reconcile this namespace only; can be repeated",
+    )
+    run.add_argument(
+        "--namespace-selector",
+        default="",
+        metavar="LABELS",
+        help="reconcile the namespaces with these labels only, such as rlt.dev/jobs=true; they may come and go",
     )
     _add_metrics_options(run)
     run.add_argument(
@@ -168,6 +180,11 @@ def _add_webhook(commands: Commands) -> None:
 def _add_metrics_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port", type=int, default=8080, help="port of /metrics, /healthz and /readyz (default 8080)"
+    )
+    parser.add_argument(
+        "--secure-metrics-port",
+        type=int,
+        help="HTTPS port of /metrics for tokens with the verb get on this path; the other port then has no metrics",
     )
 
 

@@ -11,7 +11,6 @@ import gc
 import importlib.metadata
 import logging
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import aiohttp
@@ -23,7 +22,9 @@ from rlt_core.kubernetes import api_paths, client
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import http_server, metrics
 from rlt_operator.cache.cache import Cache
+from rlt_operator.cache.watches import Selection
 from rlt_operator.crd_check import CrdCheck
+from rlt_operator.http_server import Ports
 from rlt_operator.leader_election import LeaderElection, LeaseLocation, create_identity
 from rlt_operator.leadership import FencedApi, Leadership, fence
 from rlt_operator.ray.poller import RayPoller
@@ -39,14 +40,16 @@ from rlt_operator.work_queue import WorkQueue
 
 RETRY_INTERVAL_S = 2.0
 """Interval between attempts to reach the API server at the start."""
+FORBIDDEN = 403
+"""HTTP status of a list in a namespace that does not exist, or in which the operator has no Role."""
 
 log = logging.getLogger("rlt_operator")
 
 
 async def run(
     *,
-    namespaces: Collection[str],
-    metrics_port: int,
+    selection: Selection,
+    ports: Ports,
     certificate: CertificateLocation | None,
     access: NetworkAccess | None,
     runtimes: RuntimePolicy,
@@ -62,9 +65,7 @@ async def run(
     synced = asyncio.Event()
     leadership = Leadership()
     identity = create_identity()
-    connected = await client.connect(f"rlt-operator/{importlib.metadata.version('rlt-operator')} ({identity})")
-    api = FencedApi(connected.client, leadership=leadership)
-    connected.on_response = api.on_response = metrics.count_api_request
+    connected, api = await _connect(leadership, identity)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(connected.close)
         crds = CrdCheck(api)
@@ -73,13 +74,13 @@ async def run(
             "the cache is not complete": synced.is_set,
             "the CRDs are too old": lambda: not crds.describe(),
         }
-        stack.push_async_callback((await http_server.serve(metrics_port, ready=ready)).cleanup)
+        await stack.enter_async_context(await http_server.serve(ports, ready=ready, api=connected))
         if certificate:
             start(_write_certificate(api, certificate), stack)
         connector = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, auto_decompress=False))
         in_cluster = client.in_cluster()
-        log.info("serving", extra={"namespaces": ", ".join(namespaces) or "all", "inCluster": in_cluster})
+        log.info("serving", extra={"namespaces": str(selection), "inCluster": in_cluster})
         tasks = [asyncio.create_task(stop.wait())]
         if lease:
             election = LeaderElection(connected, lease, leadership, identity=identity)
@@ -90,15 +91,19 @@ async def run(
         tokens = ray_http.RayTokens(connected)
         heads = ray_http.to_pod_ip(session, tokens) if in_cluster else ray_http.through_pod_proxy(connected, tokens)
         send = fence(heads, leadership)
-        queue = WorkQueue(lambda key: reconcile_isolated(sources, send, events, failures, key))
+        queue = WorkQueue(
+            lambda key: reconcile_isolated(sources, send, events, failures, key),
+            lambda key: sources.cache.get_job(key) is not None,
+        )
         sources = Sources(api, Cache(queue.wake, on_secret=tokens.put), RayPoller(send, queue.wake), runtimes, access)
+        metrics.UNAVAILABLE_NAMESPACES.set_function(sources.cache.watches.count_unavailable)
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(events.flush)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
         start(measure_loop_delay(), stack)
-        tasks.append(start(Reconciliation(api, namespaces, sources.cache, queue, crds, synced).run(stack), stack))
+        tasks.append(start(Reconciliation(api, selection, sources.cache, queue, crds, synced).run(stack), stack))
         await wait_for_first(tasks)
     log.info("stopped")
 
@@ -108,7 +113,7 @@ class Reconciliation:
     """What reads the jobs in every replica, and reconciles them in the leader."""
 
     api: FencedApi
-    namespaces: Collection[str]
+    selection: Selection
     cache: Cache
     queue: WorkQueue
     crds: CrdCheck
@@ -117,23 +122,29 @@ class Reconciliation:
 
     async def run(self, stack: contextlib.AsyncExitStack) -> None:
         """Run until a part of it ends. Raises its error. The exit of the stack ends the other parts."""
-        await _check_access(self.api, self.namespaces)
-        watches = self.cache.start(self.api, self.namespaces)
-        for watching in watches:
-            stack.callback(watching.cancel)
+        await check_access(self.api, self.selection)
+        watching = start(self.cache.watches.run(self.api, self.selection), stack)
         start(self.crds.run(), stack)
-        await wait_for_first([*watches, start(self._lead(), stack)])
+        await wait_for_first([watching, start(self._lead(), stack)])
 
     async def _lead(self) -> None:
         """Wait for the cache and the leadership, then reconcile."""
-        await self.cache.wait()
+        await self.cache.watches.wait()
         gc.collect()
         gc.freeze()  # what remains is not searched for garbage again, which would block the event loop
         self.synced.set()
         await self.api.leadership.acquired.wait()
         self.queue.start()
         await delete_unused_programs(self.api, self.cache)
-        await watch(self.queue.wake_all, namespaces=self.namespaces)
+        await watch(self.queue.wake_all)
+
+
+async def _connect(leadership: Leadership, identity: str) -> tuple[KubernetesApi, FencedApi]:
+    """Connect to the API server. The writes of the second one need the leadership."""
+    connected = await client.connect(f"rlt-operator/{importlib.metadata.version('rlt-operator')} ({identity})")
+    api = FencedApi(connected.client, leadership=leadership)
+    connected.on_response = api.on_response = metrics.count_api_request
+    return connected, api
 
 
 async def _write_certificate(api: FencedApi, location: CertificateLocation) -> None:
@@ -142,16 +153,32 @@ async def _write_certificate(api: FencedApi, location: CertificateLocation) -> N
     await keep_certificate(api, location, leads=lambda: api.leadership.valid)
 
 
-async def _check_access(api: KubernetesApi, namespaces: Collection[str]) -> None:
-    """Wait until the API server is available. Raises ApiError if the jobs cannot be listed."""
+async def check_access(api: KubernetesApi, selection: Selection) -> None:
+    """Wait until the API server is available.
+
+    Raises ApiError if the CRD is missing, or if the selected namespaces, or the jobs of all namespaces, cannot be
+    listed. A namespace by name that does not exist, or without the operator's Role, does not affect the others.
+    """
+    if selection.labels:
+        await _list_one(api, api_paths.NAMESPACES, labelSelector=selection.labels)
+        return
+    for namespace in selection.names or (None,):
+        try:
+            await _list_one(api, api_paths.jobs(namespace))
+        except ApiError as error:
+            if namespace is None or error.status != FORBIDDEN:
+                raise
+            log.warning("namespace %s: %s", namespace, error)
+
+
+async def _list_one(api: KubernetesApi, path: str, **query: str) -> None:
+    """List one object. Repeats the request until the API server answers. Raises ApiError if it rejects it."""
     while True:
         try:
-            every: list[str | None] = [*namespaces] or [None]
-            for namespace in every:
-                await api.list(api_paths.jobs(namespace), limit="1")
+            await api.list(path, limit="1", **query)
             return
         except ApiError as error:
             if error.rejected:
-                raise ApiError(error.status, f"cannot list RLTrainingJobs: {error}") from error
+                raise ApiError(error.status, f"cannot list {path}: {error}") from error
             log.warning("waiting for the API server: %s", error)
             await asyncio.sleep(RETRY_INTERVAL_S)

@@ -10,6 +10,7 @@ from rlt_core import names
 from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.children.programs import has_named_content
 from rlt_core.children.ray_token import find_ray_token_name
+from rlt_core.fabric.demand import parse_toleration
 from rlt_core.job import Manifest
 from rlt_operator.observation import (
     Config,
@@ -87,6 +88,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         ray_token=find_ray_token_name(manifest),
         images=tuple(sorted({each["imageID"].rpartition("@")[2] for each in main if each.get("imageID")})),
         ready_since=_parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
+        tolerations=tuple(parse_toleration(each) for each in manifest.get("spec", {}).get("tolerations", [])),
     )
 
 

@@ -86,6 +86,11 @@ CACHE_UPDATED = Gauge(
     ["kind"],
     registry=REGISTRY,
 )
+UNAVAILABLE_NAMESPACES = Gauge(
+    "rlt_operator_unavailable_namespaces",
+    "Selected namespaces in which the operator may not list or watch a kind, or that do not exist.",
+    registry=REGISTRY,
+)
 POLLED_HEADS = Gauge("rlt_operator_polled_heads", "Ray heads that are polled.", registry=REGISTRY)
 RAY_SECONDS = Histogram(
     "rlt_operator_ray_poll_duration_seconds",

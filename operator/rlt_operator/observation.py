@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from rlt_api.blocks.framework import PrepareStep
+from rlt_api.blocks.resources import Toleration
 from rlt_api.spec.training_config import ProgressReport
 from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import CurrentAttempt, StopRequest
@@ -125,6 +126,7 @@ class Pod:
     """Digests of its containers' images, without init containers. Empty before they are pulled."""
     ready_since: datetime | None = None
     """When it became ready, if it is."""
+    tolerations: tuple[Toleration, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from rlt_api.status.network import NetworkStatus
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Manifest
 from rlt_operator.conditions import ConditionUpdate, ConditionUpdates
+from rlt_operator.diagnosis.disruption import FoundDisruption
 
 WAITING_INTERVAL_S = 5.0
 """Requeue interval while the cluster starts or terminates. A change of its objects also wakes the job."""
@@ -58,6 +59,8 @@ class Verdict:
     report: ProgressReport | None = None
     attempt: Attempt | None = None
     """The failed attempt to record, or what is known about it since."""
+    disruption: FoundDisruption | None = None
+    """The disruption of the attempt that the operator itself begins, to record."""
     findings: tuple[FailureFinding, ...] | None = None
     """The known failures of the attempt. None keeps the recorded ones."""
     requeue_after: float | None = WAITING_INTERVAL_S

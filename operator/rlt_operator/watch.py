@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import kopf
@@ -18,8 +18,8 @@ import kopf
 from rlt_api.schema.crd import GROUP, RUNTIME_PLURAL, VERSION
 
 
-async def watch(wake_all: Callable[[], object], *, namespaces: Collection[str]) -> None:
-    """Watch the namespaces, or all of them if the collection is empty, until this task is cancelled.
+async def watch(wake_all: Callable[[], object]) -> None:
+    """Watch RLRuntimes, which are cluster-scoped, until this task is cancelled.
 
     kopf has its own thread and event loop: it replaces the signal handlers of the main thread, and at its end
     it cancels all tasks of its loop.
@@ -32,8 +32,7 @@ async def watch(wake_all: Callable[[], object], *, namespaces: Collection[str]) 
             registry=build_registry(lambda: loop.call_soon_threadsafe(wake_all)),
             settings=build_settings(),
             standalone=True,
-            clusterwide=not namespaces,
-            namespaces=namespaces,
+            clusterwide=True,
             stop_flag=stop,
         )
 

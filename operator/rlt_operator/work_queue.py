@@ -1,7 +1,8 @@
 """The queue of reconciliations: one at a time for each job. A delay or a wake requeues.
 
 The number of jobs in parallel has no limit: a reconciliation that waits for one head must not delay the other jobs. The
-client of the API server limits the number of its requests.
+client of the API server limits the number of its requests. Namespaces take turns, for the start of reconciliations and
+for the requests.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from rlt_core.kubernetes.fair_slots import FairSlots, requests_of
 from rlt_operator import metrics
 
 Key = tuple[str, str]
@@ -42,29 +44,41 @@ Reconcile = Callable[[Key], Awaitable[Result]]
 class WorkQueue:
     """One task for each job. It holds no state that a crash could lose."""
 
-    def __init__(self, reconcile: Reconcile) -> None:
+    def __init__(self, reconcile: Reconcile, exists: Callable[[Key], bool] = lambda key: True) -> None:
+        """`exists` returns whether a job exists: before `start`, only such jobs are kept."""
         self._reconcile = reconcile
-        self._started = asyncio.Event()
+        self._exists = exists
+        self._started = False
         self._woken: dict[Key, asyncio.Event] = {}
         self._tasks: dict[Key, asyncio.Task[None]] = {}
-        self._turn = asyncio.Lock()
+        self._turns = FairSlots(total=1, reserved=0, of_a_namespace=1)
         self._waiting: dict[Key, float] = {}
         """Since when a job waits for its reconciliation (time.monotonic)."""
         self._unfinished: dict[Key, float] = {}
         """Since when the running reconciliation of a job, or the latest one that failed, was waited for."""
-        metrics.QUEUE_DEPTH.set_function(lambda: len(self._waiting) if self._started.is_set() else 0)
+        metrics.QUEUE_DEPTH.set_function(lambda: len(self._waiting) if self._started else 0)
         metrics.QUEUE_OLDEST.set_function(self._measure_oldest)
 
     def start(self) -> None:
         """Reconcile the jobs that were woken until now, and from now on."""
-        self._waiting = dict.fromkeys(self._waiting, time.monotonic())
-        self._started.set()
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._started = True
+        for key in waiting:
+            self.wake(key)
 
     def wake(self, key: Key) -> None:
         """Reconcile this job soon."""
+        if not self._started:
+            if self._exists(key):
+                self._waiting[key] = time.monotonic()
+            else:
+                self._waiting.pop(key, None)
+            return
         if key not in self._tasks:
             self._woken[key] = asyncio.Event()
-            self._tasks[key] = asyncio.create_task(self._run(key), name=f"{key[0]}/{key[1]}")
+            with requests_of(key[0]):
+                self._tasks[key] = asyncio.create_task(self._run(key), name=f"{key[0]}/{key[1]}")
         self._set_woken(key)
 
     def wake_all(self) -> None:
@@ -84,7 +98,7 @@ class WorkQueue:
         self._waiting.setdefault(key, time.monotonic())
 
     def _measure_oldest(self) -> float:
-        since = [*self._waiting.values(), *self._unfinished.values()] if self._started.is_set() else []
+        since = [*self._waiting.values(), *self._unfinished.values()] if self._started else []
         return time.monotonic() - min(since) if since else 0.0
 
     def _begin(self, key: Key) -> None:
@@ -97,7 +111,7 @@ class WorkQueue:
 
     async def _wait_for_turn(self) -> None:
         """Start one reconciliation in each pass of the event loop: many woken jobs must not block it."""
-        async with self._turn:
+        async with self._turns.hold():
             await asyncio.sleep(0)
 
     async def _run(self, key: Key) -> None:
@@ -105,7 +119,6 @@ class WorkQueue:
         failures = 0
         immediate = 0
         while True:
-            await self._started.wait()
             await self._wait_for_turn()
             woken.clear()
             started = time.monotonic()

@@ -72,11 +72,27 @@ def test_a_malformed_object_is_skipped() -> None:
     assert store.names() == []
 
 
-def test_a_bounded_store_drops_its_oldest_object() -> None:
-    store = make(max_objects=2)
-    for number in (1, 2, 3):
+def test_a_bounded_store_drops_the_oldest_object_of_the_namespace() -> None:
+    store = make(max_of_a_namespace=2)
+    other = manifest("x", 1, value=0)
+    other["metadata"]["namespace"] = "other"
+    store.put(other)
+    for number in (2, 3):
         store.put(manifest(f"x{number}", number, value=number))
-    assert sorted(store.values()) == [2, 3]
+    store.put(manifest("x2", 4, value=2))  # unchanged, but seen again
+    store.put(manifest("x5", 5, value=5))
+    assert sorted(store.values()) == [0, 2, 5]
+
+
+def test_a_namespace_is_forgotten() -> None:
+    store = make(max_removed=2)
+    for version, name in enumerate(("x", "y"), start=1):
+        store.put(manifest(name, version))
+    store.remove(manifest("x", 3))
+    store.reach(3, "demo")
+    store.forget_namespace("demo")
+    assert store.names() == store.names("demo") == store.select("a") == store.select_removed("a") == []
+    assert store.put_response(manifest("y", 2)), "the watch of the namespace has delivered nothing yet"
 
 
 def test_the_last_states_of_removed_objects_are_kept_up_to_a_number() -> None:

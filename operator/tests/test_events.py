@@ -83,3 +83,12 @@ def test_names_differ_by_job_reason_and_text() -> None:
     other = Event("Warning", "RayUnreachable", "Ray's job API does not answer: connection refused")
     names = {get_event_name(JOB, event) for event in (*restarts, other, unreachable(1), unreachable(20))}
     assert len(names) == 4, "only the numbers of RayUnreachable differ"
+
+
+async def test_a_job_that_is_gone_leaves_nothing(writer: EventWriter) -> None:
+    await writer.restore(JOB, JOB.status, o.NOW)
+    await writer.write(JOB, [unreachable(1)], o.NOW)
+    writer.forget((JOB.namespace, JOB.name))
+    assert not writer._buckets
+    assert not writer._restored
+    assert not writer._uids

@@ -107,6 +107,28 @@ def test_a_wrapper_is_found_only_alone_and_is_not_part_of_the_message() -> None:
     assert reason_of(status, C.FAILED) == "ProgramFailed"
 
 
+def test_an_unknown_exception_is_quoted_and_the_reason_stays() -> None:
+    log = '(RewardWorker pid=9, ip=10.0.0.1)   File "/app/reward.py", line 7, in score\n'
+    log += "(RewardWorker pid=9, ip=10.0.0.1) ValueError: no answer in the response\n"
+    status = end(started(), o.ended("FAILED", log))
+    (finding,) = status.findings
+    assert (finding.code, finding.pod) == ("UnknownException", "sum-workers-worker-b")
+    assert finding.message.endswith("ValueError in score (/app/reward.py:7).")
+    assert message_of(status, C.FAILED).endswith(" ValueError: no answer in the response")
+    assert reason_of(status, C.FAILED) == "ProgramFailed"
+
+
+@pytest.mark.parametrize(("fabric", "codes"), [("mnnvl+roce", ["NcclUsesSockets"]), ("tcp", [])])
+def test_sockets_are_a_warning_on_nodes_with_rdma(fabric: str, codes: list[str]) -> None:
+    observed = started()
+    assert observed.job.status.network
+    network = observed.job.status.network.model_copy(update={"fabric": fabric})
+    status = observed.job.status.model_copy(update={"network": network})
+    observed = replace(observed, job=replace(observed.job, status=status))
+    log = "n1:812:934 [0] NCCL INFO Using network Socket\n"
+    assert [each.code for each in find_failures(replace(observed, ray=o.ended("FAILED", log)))] == codes
+
+
 def test_a_killed_container_and_an_event_are_evidence() -> None:
     observed = started()
     head, worker, other = observed.pods

@@ -20,12 +20,13 @@ from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.children.programs import build_programs, name_programs
+from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.running import RUNNING_INTERVAL_S
 from rlt_operator.manifests import parse_config
 from rlt_operator.observation import Observed, Ray
-from rlt_operator.reconcile.plan import Plan, is_irreversible, plan
+from rlt_operator.reconcile.plan import Plan, choose_urgency, is_irreversible, plan
 
 
 def test_a_new_job_gets_its_config_and_its_cluster() -> None:
@@ -314,3 +315,17 @@ def test_a_further_attempt_is_irreversible_when_the_list_of_attempts_is_full() -
     full = with_attempts("a", "b")
     assert is_irreversible(full, Plan(status=with_attempts("b", "c")))
     assert not is_irreversible(full, Plan(status=with_attempts("a", "b")))
+
+
+URGENCIES = [
+    (o.FRESH, Urgency.NORMAL),
+    (o.RUNNING, Urgency.NORMAL),
+    (replace(o.STARTED, ray=o.running(step=91)), Urgency.PROGRESS),
+    (o.suspend(o.STARTED), Urgency.STOP),
+    (replace(o.STARTED, ray=o.ended("SUCCEEDED", o.final_log())), Urgency.STOP),
+]
+
+
+@pytest.mark.parametrize(("observed", "urgency"), URGENCIES, ids=["new", "started", "step", "suspended", "ended"])
+def test_stops_and_ends_are_urgent_and_progress_is_not(observed: Observed, urgency: Urgency) -> None:
+    assert choose_urgency(observed.job.status, plan(observed, o.NOW)) == urgency

@@ -127,7 +127,7 @@ async def find_path() -> str:
 
 def forbid_pods(loop: Loop, error: ApiError) -> None:
     """The watch of the pods fails."""
-    loop.cache.reflectors.append(
+    loop.cache.watches.of_cluster.append(
         Reflector("pods", loop.cache.pods, find_path, lambda name, manifest: None, error=error)
     )
 

@@ -41,7 +41,7 @@ async def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, server.sockets[0].getsockname()[1])))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    watching = asyncio.create_task(watch(list, namespaces=["one"]))
+    watching = asyncio.create_task(watch(list))
     await asyncio.wait_for(connected.wait(), 60)
     other = asyncio.create_task(asyncio.Event().wait())
     os.kill(os.getpid(), signal.SIGTERM)

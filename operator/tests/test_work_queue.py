@@ -103,5 +103,29 @@ async def test_a_job_whose_reconciliation_raises_ages_until_one_succeeds() -> No
     await queue.close()
 
 
+async def test_a_standby_keeps_only_the_keys_of_jobs_that_exist() -> None:
+    existing = {("demo", f"job-{number}") for number in range(3)}
+    reconciled: list[Key] = []
+    done = asyncio.Event()
+
+    async def reconcile(key: Key) -> Result:
+        reconciled.append(key)
+        if len(reconciled) == 1:
+            done.set()
+        return Result()
+
+    queue = WorkQueue(reconcile, existing.__contains__)
+    for key in list(existing):
+        queue.wake(key)
+    assert len(asyncio.all_tasks()) == 1, "no job has a task yet"
+    existing -= {("demo", "job-0"), ("demo", "job-1")}
+    for number in range(2):
+        queue.wake(("demo", f"job-{number}"))
+    queue.start()
+    await done.wait()
+    await queue.close()
+    assert reconciled == [("demo", "job-2")]
+
+
 def read(name: str, **labels: str) -> float:
     return metrics.REGISTRY.get_sample_value(name, labels) or 0.0

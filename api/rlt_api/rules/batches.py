@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 
 from rlt_api.findings.factors import nearest_divisors, nearest_multiples
 from rlt_api.findings.finding import Edit, Finding, use
@@ -33,17 +34,23 @@ def validate_mini_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if mini is None or batch % mini == 0:
         return
     message = f"is larger than trainBatchSize {batch}" if mini > batch else f"does not divide trainBatchSize {batch}"
-    yield _change_mini_batch(mini, batch, data_parallel_size(spec), message, "batch-divisibility", (TRAIN,))
+    shares = data_parallel_size(spec)
+    unit = shares if spec.framework.type == "builtin" else shares // gcd(shares, spec.rollout.n)
+    yield change_mini_batch(spec, unit, message, "batch-divisibility", (TRAIN,))
 
 
-def _change_mini_batch(
-    mini: int, batch: int, shares: int, message: str, rule: str, involved: tuple[str, ...]
+def change_mini_batch(
+    spec: RLTrainingJobSpec, unit: int, message: str, rule: str, involved: tuple[str, ...]
 ) -> Finding:
-    """Build the finding for a mini-batch that must divide the batch and be a multiple of the shares. If no size does,
-    both sizes change."""
-    if sizes := nearest_divisors(mini, batch, multiple_of=shares):
+    """Build the finding for a mini-batch that must divide the batch and be a multiple of `unit`. If no size is, both
+    sizes change. Without ppoMiniBatchSize, the batch is the mini-batch."""
+    batch = spec.training.train_batch_size
+    mini = spec.training.ppo_mini_batch_size
+    if mini is None:
+        return replaceable(TRAIN, batch, message, *nearest_multiples(batch, unit), rule=rule, involved=involved)
+    if sizes := nearest_divisors(mini, batch, multiple_of=unit):
         return replaceable(MINI, mini, message, *sizes, rule=rule, involved=involved)
-    fitting = -(-mini // shares) * shares
+    fitting = -(-mini // unit) * unit
     total = max(round(batch / fitting), 1) * fitting
     fix = f"use {fitting}, and trainBatchSize {total}"
     edits: tuple[Edit, ...] = ({MINI: fitting, TRAIN: total},)
@@ -51,7 +58,10 @@ def _change_mini_batch(
 
 
 def validate_data_parallel_batch(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """The data-parallel size must divide the mini-batch, so that all shares of an optimizer step are equal."""
+    """With the builtin trainer, the data-parallel size must divide the mini-batch, so that all shares of an optimizer
+    step are equal. Other frameworks divide its responses: each has its rule."""
+    if spec.framework.type != "builtin":
+        return
     training = spec.training
     batch = training.train_batch_size
     mini = training.ppo_mini_batch_size
@@ -63,18 +73,17 @@ def validate_data_parallel_batch(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         message = f"is not divisible by {what}"
         if size < shares:
             message = f"is less than the {shares} data-parallel shares (batch < chunks): {describe_train_workers(spec)}"
-        if mini is None:
-            yield replaceable(TRAIN, batch, message, *nearest_multiples(batch, shares), rule=rule, involved=SHARES)
-        else:
-            yield _change_mini_batch(mini, batch, shares, message, rule, SHARES)
+        yield change_mini_batch(spec, shares, message, rule, SHARES)
     if training.warmup and training.warmup.batch_size % shares:
         size = training.warmup.batch_size
         yield not_multiple(WARMUP, size, shares, what, rule="batch-divisibility", involved=SHARES)
 
 
 def validate_micro_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """An explicit ppoMicroBatchSizePerDevice must divide the responses of a device in an optimizer step. The default is
-    only an upper bound."""
+    """With the builtin trainer, an explicit ppoMicroBatchSizePerDevice must divide the responses of a device in an
+    optimizer step. The default, and the size for other frameworks, is only an upper bound."""
+    if spec.framework.type != "builtin":
+        return
     training = spec.training
     micro = training.ppo_micro_batch_size_per_device
     shares = data_parallel_size(spec)

@@ -127,8 +127,8 @@ def count_micro_batch_tokens(spec: RLTrainingJobSpec, *, all_longest: bool = Fal
     if spec.data is None or spec.model is None:
         return None
     unit = 1 if has_engines(spec) else 2  # a pair is in one micro-batch
-    prompts = (training.ppo_mini_batch_size or training.train_batch_size) // data_parallel_size(spec)
-    units = max(1, prompts * count_responses(spec) // unit)
+    responses = (training.ppo_mini_batch_size or training.train_batch_size) * count_responses(spec)
+    units = max(1, responses // data_parallel_size(spec) // unit)
     longest = count_longest_tokens(spec)
     if training.use_dynamic_bsz and training.ppo_max_token_len_per_device:
         return min(max(longest, training.ppo_max_token_len_per_device), units * longest)

@@ -61,6 +61,28 @@ def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:
         )
 
 
+def warn_turns(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Conversations whose answers are never read, and settings of tools without tools."""
+    multi_turn = spec.rollout.multi_turn
+    if multi_turn is None:
+        return
+    field = "spec.rollout.multiTurn"
+    if multi_turn.max_turns == 1 and multi_turn.agent is None:
+        source = "tools" if multi_turn.tools else "environment"
+        yield (
+            f"{field}.maxTurns: 1: the conversation ends after the first turn of the policy, so that it never reads an "
+            f"answer of its {source}; use 2 or more"
+        )
+    for name, alias in (
+        ("format", "format"),
+        ("max_parallel_calls", "maxParallelCalls"),
+        ("max_tool_response_length", "maxToolResponseLength"),
+    ):
+        if name in multi_turn.model_fields_set and not multi_turn.tools:
+            value = getattr(multi_turn, name)
+            yield f"{field}.{alias}: {value}: has an effect only with tools; remove it, or add tools"
+
+
 def warn_few_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Each accelerator has a train worker and an engine, which are processes."""
     for index, group in enumerate(spec.cluster.workers):

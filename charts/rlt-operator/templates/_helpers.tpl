@@ -54,8 +54,52 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "rlt-operator.scrapeAnnotations" -}}
 {{- if .Values.metrics.scrapeAnnotations }}
 prometheus.io/scrape: "true"
+{{- if .Values.metrics.authentication }}
+prometheus.io/scheme: https
+prometheus.io/port: {{ .Values.metrics.securePort | quote }}
+{{- else }}
 prometheus.io/port: {{ .Values.metrics.port | quote }}
+{{- end }}
 prometheus.io/path: /metrics
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.metricsOptions" -}}
+- --metrics-port={{ .Values.metrics.port }}
+{{- if .Values.metrics.authentication }}
+- --secure-metrics-port={{ .Values.metrics.securePort }}
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.metricsPorts" -}}
+- name: metrics
+  containerPort: {{ .Values.metrics.port }}
+{{- if .Values.metrics.authentication }}
+- name: https-metrics
+  containerPort: {{ .Values.metrics.securePort }}
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.metricsServicePorts" -}}
+- name: metrics
+  port: {{ .Values.metrics.port }}
+  targetPort: metrics
+{{- if .Values.metrics.authentication }}
+- name: https-metrics
+  port: {{ .Values.metrics.securePort }}
+  targetPort: https-metrics
+{{- end }}
+{{- end -}}
+
+{{/* Who asks for the metrics, and whether it may read them. */}}
+{{- define "rlt-operator.metricsRules" -}}
+{{- if .Values.metrics.authentication }}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
 {{- end }}
 {{- end -}}
 
@@ -120,6 +164,9 @@ affinity:
 {{- define "rlt-operator.metricsIngress" -}}
 - ports:
     - port: metrics
+    {{- if .Values.metrics.authentication }}
+    - port: https-metrics
+    {{- end }}
   from:
     - podSelector: {}
     {{- range .Values.networkPolicy.metricsNamespaces }}
@@ -133,6 +180,15 @@ affinity:
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs]
   verbs: [list]
+{{- end -}}
+
+{{/* A map of labels as a selector, such as a=b,c=d. */}}
+{{- define "rlt-operator.labelSelector" -}}
+{{- $pairs := list -}}
+{{- range $label, $value := . -}}
+{{- $pairs = append $pairs (printf "%s=%s" $label $value) -}}
+{{- end -}}
+{{- join "," $pairs -}}
 {{- end -}}
 
 {{- define "rlt-operator.image" -}}

@@ -18,7 +18,7 @@ LOG = click.Path(exists=True, allow_dash=True)
 @click.argument("more", nargs=-1, type=LOG, metavar="[FILE]...")
 @output_option()
 def command(logs: tuple[str, ...], more: tuple[str, ...], output: str) -> None:
-    """Find known failures in logs, without a cluster.
+    """Find failures in logs, without a cluster.
 
     FILE is a log, a directory of logs, an archive such as rlt bundle's, a .gz file, or - for standard input. Logs
     of all kinds help: of the driver, of workers, of Ray, and events of pods. The best explanation is first: errors
@@ -33,18 +33,21 @@ def command(logs: tuple[str, ...], more: tuple[str, ...], output: str) -> None:
     except DAMAGED as error:
         message = f"{files.path}: not a complete archive: {error or type(error).__name__}."
         raise Failure(message, next=f"ls -l {files.path}") from error
+    for note in files.notes:
+        print_message(note)
     if output != TABLE:
-        emit([_to_json(finding) for finding in findings], output)
+        emit([_to_json(finding, files.names[finding.log]) for finding in findings], output)
         return
     for finding in findings:
         rank = f", rank {finding.rank}" if finding.rank is not None else ""
-        place = f"{files.names[finding.log]}:{finding.line}{rank}"
-        click.echo(format_card(_to_json(finding), place, get_width()) + "\n")
+        process = f", {finding.process}" if finding.process else ""
+        name = files.names[finding.log]
+        click.echo(format_card(_to_json(finding, name), f"{name}:{finding.line}{rank}{process}", get_width()) + "\n")
     if not findings:
-        print_message("no known failure found")
+        print_message("no failure found")
 
 
-def _to_json(finding: LogFinding) -> dict[str, str]:
+def _to_json(finding: LogFinding, file: str) -> dict[str, str | int | None]:
     return {
         "code": finding.code,
         "severity": finding.severity,
@@ -52,4 +55,9 @@ def _to_json(finding: LogFinding) -> dict[str, str]:
         "evidence": finding.evidence,
         "remedy": finding.remedy,
         "source": finding.source,
+        "file": file,
+        "line": finding.line,
+        "rank": finding.rank,
+        "process": finding.process,
+        "node": finding.node,
     }

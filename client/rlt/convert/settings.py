@@ -120,6 +120,7 @@ def _set(draft: Draft, setting: Setting, key: str, value: object, line: int | No
     note = setting.note
     what = f"{key}={_show(value)}"
     if value in UNSET.get(path, ()) or value is None or value == "null":
+        draft.leave_out(what, f"{path} is not set: it has the same meaning", line)
         return
     if path == "spec.algorithm.advEstimator" and value in ESTIMATORS:
         value, others = ESTIMATORS[str(value)]
@@ -137,6 +138,9 @@ def _set(draft: Draft, setting: Setting, key: str, value: object, line: int | No
             draft.put(path, round(float(str(value)) * steps))
         elif value:
             draft.leave_out(what, f"{path} is a number of steps: multiply the ratio by the steps", line)
+        return
+    if path == "spec.data.chatTemplate" and "{" not in str(value):
+        draft.leave_out(what, "it is the name of a template: spec.data.chatTemplate is the template itself", line)
         return
     if key.endswith(("ppo_micro_batch_size", "log_prob_micro_batch_size")):
         draft.leave_out(what, f"it is for all devices: divide it by their number for {path}", line)

@@ -9,6 +9,7 @@ https://github.com/Mellanox/k8s-rdma-shared-dev-plugin; clouds as given at each 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from rlt_api.spec.accelerators import GPU_RESOURCES as GPU_RESOURCES
@@ -59,6 +60,29 @@ PRODUCT: Final = re.compile(
 )
 """The model in a vendor's product name: NVIDIA-H100-80GB-HBM3, A100-SXM4-40GB-MIG-1g.5gb, AMD_Instinct_MI300X_OAM."""
 
+GPU_PART: Final = re.compile(r"^(?:nvidia\.com/(?:mig-|gpu\.shared)|amd\.com/(?:spx|dpx|tpx|qpx|cpx)(?:_|$))")
+"""Resources of MIG slices, shared GPUs and AMD's partitions: https://github.com/ROCm/k8s-device-plugin (mixed)."""
+COUNT_LABEL: Final = "nvidia.com/gpu.count"
+"""Number of GPUs of the node or, with the MIG strategy single, of slices (GFD)."""
+GPU_HARDWARE_LABELS: Final = {
+    "nvidia": (
+        "nvidia.com/gpu.present",
+        "nvidia.com/gpu.product",
+        "feature.node.kubernetes.io/pci-10de.present",
+        "feature.node.kubernetes.io/pci-0302_10de.present",
+        "cloud.google.com/gke-accelerator",
+    ),
+    "amd": (
+        "feature.node.kubernetes.io/amd-gpu",
+        "amd.com/gpu.product-name",
+        "amd.com/gpu.device-id",
+        "beta.amd.com/gpu.product-name",
+        "beta.amd.com/gpu.device-id",
+        "feature.node.kubernetes.io/pci-1200_1002.present",
+    ),
+}
+"""Vendor -> labels of nodes with its GPUs, also without a device plugin. PCI class 0302 is a 3D controller, 1200 an
+accelerator; 10de is NVIDIA, 1002 AMD."""
 SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"
 REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
 SHARED_SUFFIX: Final = "-SHARED"
@@ -92,10 +116,23 @@ VERBS_RESOURCES: Final = (
 )
 """Prefixes of extended resources that mount verbs devices. The admin chooses the names."""
 SITE_VERBS: Final = re.compile(
-    r"^[a-z0-9.-]+/(?:.*[_.-])?(?:rdma|hca|roce(?:v2)?|infiniband|ib|mlx|mlnx|connectx|rail)[_.-]?[0-9]*(?:[_.-].*)?$",
+    r"^[a-z0-9.-]+/(?:.*(?:rdma|roce|infiniband|connectx|mlnx|mlx[0-9])"  # anywhere in the name
+    r"|(?:.*[_.-])?(?:hca|ib|mlx|rail)[_.-]?[0-9]*(?:[_.-]|$)"  # as a word
+    r"|(?:.*[_.-])?ib[ps][0-9]"  # a name of Linux: ibp12s0
+    r"|.*rail[_.-]?[0-9])",
     re.IGNORECASE | re.DOTALL,
 )
-"""Names of such resources in a domain of the site, or with one resource for each rail: example.com/rdma_rail0."""
+"""Names of such resources in a domain of the site, or with one resource for each rail: example.com/gpurail0."""
+STORAGE_NAME: Final = re.compile(
+    r"/(?:.*[_.-])?(?:storage|stor|nfs|lustre|mgmt|management|frontend)(?:[_.-]?[0-9]*)(?:[_.-]|$)", re.IGNORECASE
+)
+"""Names of resources for adapters of storage or management: rdma/ib_storage."""
+NO_ADAPTER: Final = re.compile(
+    r"^(?:nvidia\.com/(?:gpu|mig-)|amd\.com/(?:gpu|spx|dpx|tpx|qpx|cpx)|habana\.ai/|google\.com/tpu|gpu\.intel\.com/|"
+    r"huawei\.com/|aws\.amazon\.com/neuron|vpc\.amazonaws\.com/|networking\.gke\.io\.networks/|koordinator\.sh/|"
+    r"(?:[a-z.]+\.)?kube(?:rnetes|virt)\.io/|(?:smarter-devices|github\.com|squat\.ai)/fuse)"
+)
+"""Extended resources of others: accelerators, addresses, devices of virtual machines, FUSE."""
 MELLANOX_NAME: Final = re.compile(
     r"^(?:nvidia\.com/(?!gpu|mig-)|mellanox\.com/|openshift\.io/mlnx)|mlnx|mlx[0-9]?|connectx", re.I
 )
@@ -104,7 +141,7 @@ VIRTUAL_FUNCTIONS: Final = re.compile(r"(?:^|[/_.-])(?:vf|vnic|sriov)|sriov|resi
 """Names of SR-IOV virtual functions. Pods use them through an additional network (Multus)."""
 GKE_NETWORK: Final = re.compile(r"^networking\.gke\.io\.networks/(?!.*\.IP$)(.+)$")
 """Additional networks of a GKE node. Names that end in `.IP` count addresses."""
-INFINIBAND_NAME: Final = re.compile(r"(?:^|[/_.-])(?:ib|infiniband|ipoib|resibs?)(?:[/_.-]|\d|$)")
+INFINIBAND_NAME: Final = re.compile(r"(?:^|[/_.-])(?:ib|ib[ps][0-9]+s[0-9]+|infiniband|ipoib|resibs?)(?:[/_.-]|\d|$)")
 ROCE_NAME: Final = re.compile(r"(?:^|[/_.-])(?:roce(?:v2)?|eth|ethernet)(?:[/_.-]|\d|$)")
 """Resource names, chosen by the admin, that identify the link."""
 
@@ -126,20 +163,28 @@ RDMA_LABELS: Final = (
     "feature.node.kubernetes.io/custom-rdma.available",
     "feature.node.kubernetes.io/custom-rdma.capable",
     "network.nvidia.com/operator.mofed.wait",
+    "feature.node.kubernetes.io/amd-nic",
+    "feature.node.kubernetes.io/pci-1dd8.present",
 )
 """Labels of nodes with RDMA hardware or modules. They show neither the link type nor whether pods have access."""
 MOFED_LABEL: Final = "network.nvidia.com/operator.mofed.wait"
 """The label of NVIDIA's Network Operator on nodes with adapters of NVIDIA."""
 MELLANOX: Final = tuple(f"feature.node.kubernetes.io/pci-{device}15b3.present" for device in ("", "0207_", "0200_"))
-PENSANDO: Final = ("feature.node.kubernetes.io/pci-0200_1dd8.present", "feature.node.kubernetes.io/amd-nic")
+PENSANDO: Final = (
+    "feature.node.kubernetes.io/pci-0200_1dd8.present",
+    "feature.node.kubernetes.io/pci-1dd8.present",
+    "feature.node.kubernetes.io/amd-nic",
+)
 FLAVOR_LABEL: Final = "backend.coreweave.cloud/flavor"
 """infiniband or roce: https://docs.coreweave.com/products/networking/hpc-interconnect/infiniband-roce-labels"""
 
 DRANET_LABEL: Final = "cloud.google.com/gke-networking-dra-driver"
 """Nodes whose network interfaces pods claim by DRA: https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra"""
+GPU_DRA_LABELS: Final = ("nvidia.com/gpu.deploy.dra-driver", "cloud.google.com/gke-nvidia-gpu-dra-driver")
+"""Nodes on which NVIDIA's DRA driver runs: NVIDIA's GPU Operator, GKE."""
 DRA_LABELS: Final = {
     DRANET_LABEL: "network interfaces (GKE's DRANET)",
-    "cloud.google.com/gke-nvidia-gpu-dra-driver": "GPUs (NVIDIA's DRA driver)",
+    **dict.fromkeys(GPU_DRA_LABELS, "GPUs (NVIDIA's DRA driver)"),
 }
 """What pods claim by DRA on nodes with these labels."""
 
@@ -229,3 +274,15 @@ def is_verbs(resource: str) -> bool:
 def is_site_resource(resource: str) -> bool:
     """Whether only the name of the resource in a domain of the site shows that it mounts verbs devices."""
     return is_verbs(resource) and not resource.startswith(VERBS_RESOURCES)
+
+
+def list_storage_resources(verbs: Iterable[str]) -> frozenset[str]:
+    """The resources that are for storage or management by their names. Empty if all of them are."""
+    names = frozenset(verbs)
+    found = frozenset(filter(STORAGE_NAME.search, names))
+    return found if found < names else frozenset()
+
+
+def may_be_adapter(resource: str) -> bool:
+    """Whether an extended resource may be an adapter of a fabric under a name without a meaning here."""
+    return "/" in resource and not is_verbs(resource) and not NO_ADAPTER.match(resource)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rlt_api.blocks.resources import Toleration
 from rlt_core.fabric import aliases
 from rlt_core.fabric.demand import Demand
+from rlt_core.fabric.missing_devices import explain_missing_devices
 from rlt_core.fabric.node_affinity import matches_node_affinity
 from rlt_core.fabric.nodes import Node, Taint
 
@@ -78,7 +79,8 @@ def ineligible_reason(node: Node, demand: Demand) -> str | None:
         return None
     offered = node.allocatable.get(demand.resource, 0)
     if offered < max(demand.count, 1):
-        return f"{offered} of {demand.resource}, {demand.count} requested"
+        cause = explain_missing_devices(node, demand.resource)
+        return f"{offered} of {demand.resource}, {demand.count} requested{f' ({cause})' if cause else ''}"
     return None
 
 

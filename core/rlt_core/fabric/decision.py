@@ -12,11 +12,12 @@ from rlt_core.fabric import rejections
 from rlt_core.fabric.candidates import find_candidates
 from rlt_core.fabric.demand import Demand
 from rlt_core.fabric.facts import Facts, detect_facts, infer_declared_facts
+from rlt_core.fabric.missing_devices import find_device_warnings, find_room_warnings, format_groups
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.fabric.profiles import Profile, choose_profile, get_generic_profile, load_profiles
 from rlt_core.fabric.rejections import Rejection
 from rlt_core.fabric.settings import Settings, build_settings
-from rlt_core.fabric.warnings import find_clique_warnings, find_warnings
+from rlt_core.fabric.warnings import find_clique_warnings, find_unknown_resource_warnings, find_warnings
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ def decide_fabric(nodes: Sequence[Node], demands: Sequence[Demand]) -> FabricDec
         rejected.append(rejections.build_two_vendors_rejection(vendors))
     elif any(demand.require == "rdma" for demand in demands):
         rejected.append(rejections.build_mixed_fabric_rejection(groups))
-    warning = f"worker groups do not agree, the generic profile is used: {rejections.format_groups(groups)}"
+    warning = f"worker groups do not agree, the generic profile is used: {format_groups(groups)}"
     found = _merge_groups(plain)
     return replace(found, agree=False, rejections=tuple(rejected), warnings=(warning, *found.warnings))
 
@@ -132,6 +133,10 @@ def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision
     rejected += rejections.reject_settings(profile, list(kinds), demand, settings)
     warnings += _find_shared_memory_warnings(demand.shared_memory)
     warnings += find_warnings(kinds, demand, profile, settings)
+    warnings += find_unknown_resource_warnings(found.nodes, demand, profile, settings)
+    room = list(find_room_warnings(found.nodes, len(found.selected), found.ineligible, demand))
+    if found.nodes:
+        warnings += [*room, *find_device_warnings(found.nodes if room else found.selected, demand)]
     if profile.attach.compute_domain:
         warnings += find_clique_warnings(found.nodes, demand, profile)
     return FabricDecision(
@@ -205,7 +210,7 @@ def _choose_settings(
         what = f"{profile.name}{shape}{f' with {resources}' if resources else ''}"
         groups.setdefault(what, []).extend(kinds[kind])
     warnings.append(
-        f"candidate nodes do not agree, the generic profile is used: {rejections.format_groups(groups)}; select nodes "
+        f"candidate nodes do not agree, the generic profile is used: {format_groups(groups)}; select nodes "
         "of one kind with nodeSelector"
     )
     if demand.require == "rdma":

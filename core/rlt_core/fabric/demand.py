@@ -10,6 +10,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, EnvVar, Toleration
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import SharedMemory, size_worker_shared_memory
+from rlt_api.spec.accelerators import find_unsupported, find_vendor
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.fabric.node_affinity import Requirement, Term
 
@@ -60,6 +61,11 @@ class Demand:
     ipc_lock: bool = False
     unconfined: bool = False
     privileged: bool = False
+
+    @property
+    def network_resources(self) -> tuple[str, ...]:
+        """Extended resources in the podTemplate that are not accelerators. The user requests adapters with them."""
+        return tuple(name for name in self.other_resources if not find_vendor(name) and not find_unsupported(name))
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -166,9 +172,7 @@ def _parse_template(template: Mapping[str, Any]) -> _Template:
         node_affinity=_parse_terms(
             _get_path(template, "spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
         ),
-        tolerations=tuple(
-            _parse_toleration(each) for each in _list_objects(_get_path(template, "spec", "tolerations"))
-        ),
+        tolerations=tuple(parse_toleration(each) for each in _list_objects(_get_path(template, "spec", "tolerations"))),
     )
 
 
@@ -188,7 +192,8 @@ def _parse_requirement(value: Mapping[str, Any]) -> Requirement:
     return Requirement(str(value.get("key")), str(value.get("operator")), texts)
 
 
-def _parse_toleration(value: Mapping[str, Any]) -> Toleration:
+def parse_toleration(value: Mapping[str, Any]) -> Toleration:
+    """A toleration of a pod's spec, which the API server has validated or will validate."""
     return Toleration.model_construct(
         key=value.get("key"),
         operator=value.get("operator", "Equal"),

@@ -68,7 +68,8 @@ def detect_fabric(
     if cloud == "gke" and (accelerator := node.labels.get(aliases.ACCELERATOR_LABEL)):
         evidence.append(Evidence("accelerator", accelerator, f"label {aliases.ACCELERATOR_LABEL}"))
         return DetectedFabric("tcp", f"the label {aliases.INSTANCE_LABELS[0]}: one label alone is not enough evidence")
-    links = _find_links(node, verbs)
+    storage = aliases.list_storage_resources(verbs)
+    links = _find_links(node, [name for name in verbs if name not in storage])
     link = resolve_fact("fabric", links, evidence, contradictions)
     rdma_labels = [key for key in aliases.RDMA_LABELS if node.labels.get(key, "false") == "true"]
     evidence += [Evidence("rdma", "hardware", f"label {key}=true") for key in rdma_labels]

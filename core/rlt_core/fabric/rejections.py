@@ -11,6 +11,7 @@ from rlt_core.fabric import aliases
 from rlt_core.fabric.candidates import Candidates
 from rlt_core.fabric.demand import MULTUS_ANNOTATION, UNREAD_VALUE, Demand
 from rlt_core.fabric.facts import Facts
+from rlt_core.fabric.missing_devices import explain_missing_devices, format_groups
 from rlt_core.fabric.nodes import Node
 from rlt_core.fabric.profiles import RDMA_FABRICS, Profile, load_profiles
 from rlt_core.fabric.settings import Settings
@@ -75,12 +76,7 @@ def reject_candidates(found: Candidates, demand: Demand) -> Iterable[Rejection]:
         offered = max(node.allocatable.get(demand.resource, 0) for node in found.selected)
         where = f"none of {len(found.selected)} nodes{_format_selector(demand)}"
         if offered == 0:
-            yield Rejection(
-                "ResourceNotFound",
-                f"{where} has {demand.resource} in allocatable ({_format_offers(found.selected)}): check the name and "
-                "its device plugin, or the group's nodeSelector; if an autoscaler adds such nodes, declare them as a "
-                "node pool in the RLRuntime",
-            )
+            yield _build_not_found_rejection(where, found.selected, demand.resource)
             return
         if offered < demand.count:
             yield Rejection(
@@ -92,6 +88,25 @@ def reject_candidates(found: Candidates, demand: Demand) -> Iterable[Rejection]:
     reasons = Counter(reason for _, reason in found.ineligible)
     counts = "; ".join(f"{count} node{'s' * (count > 1)}: {reason}" for reason, count in sorted(reasons.items()))
     yield Rejection("NoCandidate", f"no node can run a worker now ({counts}): repair the nodes or add tolerations")
+
+
+def _build_not_found_rejection(where: str, nodes: Sequence[Node], resource: str) -> Rejection:
+    causes: dict[str, list[str]] = {}
+    for node in nodes:
+        if cause := explain_missing_devices(node, resource):
+            causes.setdefault(cause, []).append(node.name)
+    if causes:
+        return Rejection(
+            "ResourceNotFound",
+            f"{where} has {resource} in allocatable, although labels show GPUs ({format_groups(causes)}): run the "
+            "device plugin on these nodes, because accelerator.resourceName does not request devices of a DRA driver "
+            "(`kubectl get resourceslices` lists them), or select other nodes with nodeSelector",
+        )
+    return Rejection(
+        "ResourceNotFound",
+        f"{where} has {resource} in allocatable ({_format_offers(nodes)}): check the name and its device plugin, or "
+        "the group's nodeSelector; if an autoscaler adds such nodes, declare them as a node pool in the RLRuntime",
+    )
 
 
 def reject_profile(profile: Profile, facts: Facts, demand: Demand) -> Iterable[Rejection]:
@@ -156,7 +171,8 @@ def reject_settings(
             "the nodes, select others with nodeSelector, or set require: any",
         )
         return
-    if profile.attach.needs_resources and not settings.attach.resources and settings.attach.mode != "dra":
+    is_attached = settings.attach.resources or settings.attach.mode == "dra" or demand.network_resources
+    if profile.attach.needs_resources and not is_attached:
         missing = sorted({each.missing for each in facts if each.missing}) or ["an RDMA resource in allocatable"]
         yield Rejection(
             "RdmaNotAttached",
@@ -200,15 +216,6 @@ def build_contradiction_rejection(contradictions: Sequence[str]) -> Rejection:
         f"network.require is rdma, but labels contradict each other ({'; '.join(contradictions)}): correct the "
         "labels, set network.profile, or set require: any",
     )
-
-
-def format_groups(groups: Mapping[str, Sequence[str]]) -> str:
-    """Format which nodes get which profile: "aws-efa on a, b; tcp on c"."""
-    parts = []
-    for what, nodes in sorted(groups.items()):
-        more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-        parts.append(f"{what} on {', '.join(nodes[:3])}{more}")
-    return "; ".join(parts)
 
 
 def _reject_hcas(profile: Profile, facts: Sequence[Facts], demand: Demand, value: str) -> Iterable[Rejection]:

@@ -88,7 +88,7 @@ def build_settings(profile: Profile, facts: Facts, demand: Demand) -> Settings:
             "group render` on a node), unless all users can open /dev/kfd and /dev/dri"
         )
     claims = attach.mode == "dra" and demand.has_resource_claims
-    has_devices = claims or facts.resources or not profile.attach.needs_resources
+    has_devices = claims or facts.resources or demand.network_resources or not profile.attach.needs_resources
     capabilities = profile.capabilities if has_devices else ()
     if demand.ipc_lock:
         capabilities = tuple(dict.fromkeys((*capabilities, "IPC_LOCK")))
@@ -118,7 +118,10 @@ def choose_attachment(profile: Profile, facts: Facts, demand: Demand) -> Attachm
     if mode == "dra" and not profile.attach.compute_domain:
         return Attachment(mode, ())  # resourceClaims of the podTemplate attach the devices
     resources = []
+    left_out = aliases.list_storage_resources(name for name, _ in facts.verbs)
     for name, offered in facts.resources:
+        if name in left_out:
+            continue
         if (name in functions) != (mode == "multus" and bool(functions)):
             continue
         count = next((count for glob, count in profile.attach.resources if fnmatchcase(name, glob)), None)

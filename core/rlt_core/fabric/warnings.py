@@ -38,8 +38,15 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, se
                 f"{demand.resource} is not a whole GPU on these nodes but {facts.slicing}: NCCL between parts of "
                 "one GPU fails or is slow; use whole GPUs for training"
             )
-        if facts.missing and demand.require != "tcp" and (profile.fabric == "tcp" or not settings.attach.resources):
-            yield f"the nodes have faster hardware than pods can use; missing: {facts.missing}"
+        if (
+            facts.missing
+            and demand.require != "tcp"
+            and (profile.fabric == "tcp" or not (settings.attach.resources or demand.network_resources))
+        ):
+            claim = "; the podTemplate has a resourceClaim: if it is for RDMA, set network.attach: dra"
+            by_claim = demand.has_resource_claims and demand.attach is None
+            fix = claim if by_claim else ""
+            yield f"the nodes have faster hardware than pods can use; missing: {facts.missing}{fix}"
         if facts.assumption and profile.fabric.endswith(facts.fabric) and demand.profile is None:
             yield f"{facts.assumption}; set network.profile to onprem-infiniband or onprem-roce to avoid the assumption"
         if facts.product in ("GB200", "GB300") and not facts.mnnvl:
@@ -101,11 +108,37 @@ def _find_resource_warnings(kinds: list[Facts], profile: Profile, settings: Sett
                 f"pods get {given[name]} of {offered} {name}: if each is one adapter and not a share of all, set the "
                 "amount in limits and requests of ray-worker in the podTemplate"
             )
-    offered_names = sorted({name for facts in kinds for name, _ in facts.verbs} - set(given))
+    storage = {
+        name for facts in kinds for name in aliases.list_storage_resources(each for each, _ in facts.verbs)
+    } - set(given)
+    if storage and verbs:
+        yield (
+            f"pods do not get {', '.join(sorted(storage))}, which by its name is for storage or management: to add "
+            "it, set it in limits and requests of ray-worker in the podTemplate"
+        )
+    offered_names = sorted({name for facts in kinds for name, _ in facts.verbs} - set(given) - storage)
     if offered_names and verbs and profile.fabric.removeprefix("mnnvl+") in RDMA_FABRICS:
         yield (
             f"pods do not get {', '.join(offered_names)}: network.attach {settings.attach.mode} uses "
             f"{', '.join(verbs)} alone; set network.attach to change it"
+        )
+
+
+def find_unknown_resource_warnings(
+    nodes: Sequence[Node], demand: Demand, profile: Profile, settings: Settings
+) -> Iterator[str]:
+    """Extended resources of nodes without RDMA whose names do not show whether they are adapters."""
+    attached = settings.attach.resources or settings.attach.mode == "dra" or demand.network_resources
+    if demand.resource is None or demand.require == "tcp" or attached:
+        return
+    if profile.fabric.removeprefix("mnnvl+") != "tcp":
+        return
+    names = sorted({name for node in nodes for name, count in node.allocatable.items() if count > 0})
+    unknown = [name for name in names if aliases.may_be_adapter(name)]
+    if unknown:
+        yield (
+            f"the nodes also offer {', '.join(unknown)}, and the names do not show what it is: if it is RDMA, set it "
+            "in limits and requests of ray-worker in the podTemplate, and set network.profile; otherwise pods use TCP"
         )
 
 

@@ -46,6 +46,10 @@ class Entry:
     """Whether the lines of all ranks are read, because a rank without the line is the cause."""
     at_end: bool = False
     """Whether a line counts only if the log ends with it."""
+    until: tuple[str, ...] = ()
+    """Texts of later lines that show that the failure is over."""
+    continued: bool = False
+    """Whether the evidence has the next lines of the message."""
     observation: str = ""
     """The symptom, if no text shows the failure."""
 
@@ -85,7 +89,7 @@ def parse_entry(table: Mapping[str, Any], topic: str, priority: int) -> Entry:
         patterns = tuple(map(compile_pattern, table.get("patterns", [])))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-    lists = {key: tuple(table.get(key, ())) for key in ("unless", "unless_above")}
+    lists = {key: tuple(table.get(key, ())) for key in ("unless", "unless_above", "until")}
     return Entry(**{"priority": priority, **table, **lists, "topic": topic, "patterns": patterns})
 
 

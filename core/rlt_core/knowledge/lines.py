@@ -12,7 +12,10 @@ COLOR_BYTES = re.compile(rb"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07
 """Escape sequences of terminals (ECMA-48: CSI and OSC)."""
 PREFIXES = re.compile(
     r"""\s*(?:
-        \((?P<process>[\w.:<>/ -]+[ ]pid=\d+(?:,[ ]ip=[^)\s]+)?)\)          # Ray, vLLM
+        \((?P<process>(?:[\w.:<>/ =-]+(?:\([\w-]+\))?[ ]pid=\d+|raylet|gcs_server|pid=\w+)
+          (?:,[ ]ip=[^)\s]+)?)\)                                             # Ray, vLLM
+      | (?P<host>[a-z\d][\w.-]*):[ ](?=\[rank\d)                           # DeepSpeed's launcher
+      | [A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ][\w.-]+[ ][\w./@-]+\[\d+\]:  # syslog
       | \[rank(?P<rank>\d+)\]:?                                             # torch
       | \[(?:pod/)?(?P<pod>[a-z0-9][\w.-]*(?:/[\w.-]+)+)\]                  # kubectl logs --prefix
       | \[?\d{4}-\d\d-\d\d[T\ ,]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?:?(?:[ ]std(?:out|err)[ ][FP])?
@@ -23,7 +26,18 @@ PREFIXES = re.compile(
     )""",
     re.VERBOSE,
 )
+TAG = re.compile(r"\s*\[(?P<tag>[A-Za-z][\w.:/@-]{0,60})\][: ]\s?")
+"""The name of a process, as launchers print it."""
 RANK = re.compile(r"\[[Rr]ank[ _]?(\d+)\]|\b(?:RANK|[Rr]ank)[ =:]+(\d+)\b")
+NODE = re.compile(
+    r"""[(,][ ]ip=(?P<ray>[\w.:-]{1,255})
+      |^(?P<nccl>[\w.-]{1,255}):\d{1,9}:\d{1,9}[ ]\[\d{1,4}\][ ]
+      |\bWorker[ ]IP[ ]address:[ ](?P<worker>[\w.:-]{1,255})
+      |^(?:srun|slurmstepd):[ ]error:[ ](?P<slurm>[a-z][\w.-]{1,255}):[ ]task
+      |^[A-Z][a-z]{2}[ ]{1,2}\d{1,2}[ ]\d\d:\d\d:\d\d[ ](?P<syslog>[\w.-]{1,255})[ ]""",
+    re.VERBOSE,
+)
+"""Prefixes of Ray, NCCL and syslog, and messages of Ray and Slurm that name a node."""
 TIME = re.compile(r"(?<!\d)(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 MAX_LENGTH = 4000
 """Maximum number of characters of a line that are searched on each side of a word."""
@@ -43,7 +57,9 @@ class Line:
 
 
 def clean_bytes(data: bytes) -> bytes:
-    """Remove colors and carriage returns, and add translations. The number of lines does not change."""
+    """Remove colors, carriage returns and the zeros of UTF-16, and add translations. The number of lines stays."""
+    if b"\0" in data:
+        data = data.translate(None, b"\0")
     if b"\x1b" in data:
         data = COLOR_BYTES.sub(b"", data)
     if b"\r" in data:
@@ -74,10 +90,22 @@ def parse_line(raw: str) -> Line:
     return Line(raw, text, " ".join(processes), starts_message)
 
 
+def split_tag(line: Line) -> tuple[str, str]:
+    """The process of a line and its text. A launcher's tag counts as a process where the prefixes name none."""
+    tag = None if line.process else TAG.match(line.text)
+    return (tag["tag"], line.text[tag.end() :]) if tag else (line.process, line.text)
+
+
 def find_rank(raw: str) -> int | None:
     """The rank that the line names."""
     match = RANK.search(raw)
     return int(match[1] or match[2]) if match else None
+
+
+def find_node(raw: str) -> str:
+    """The address or the name of the node that the line names; empty without one."""
+    match = NODE.search(raw[:MAX_LENGTH])
+    return next(filter(None, match.groups()), "") if match else ""
 
 
 def find_time(raw: str) -> str | None:

@@ -40,6 +40,7 @@ TITLES = {
     "numerics": "Numerics and rewards",
     "metrics": "Training metrics",
     "checkpoint": "Checkpoints",
+    "unknown": "Unknown failures",
 }
 """Topic -> title of its page, in the order in which a run can fail."""
 PART = re.compile(r"<<(.*?)>>")

@@ -8,7 +8,8 @@ from itertools import accumulate, islice
 
 from rlt_core.knowledge.entries import Entry
 from rlt_core.knowledge.line_words import ChunkWords, remove_digits
-from rlt_core.knowledge.lines import MAX_LENGTH, Line, parse_line
+from rlt_core.knowledge.lines import MAX_LENGTH, Line, parse_line, split_tag
+from rlt_core.knowledge.neighbors import parse_at, read_continuation
 from rlt_core.knowledge.pattern import Pattern
 
 MAX_LINES = 4
@@ -41,16 +42,16 @@ class PatternSearch:
         self.words = remove_digits(pattern.words)
         self.wrapped_left = MAX_WRAPPED
 
-    def search(self, text: bytes, words: ChunkWords) -> Iterator[tuple[int, str, str]]:
-        """Find the first line of the chunk that matches; all lines for an entry that compares ranks.
+    def search(self, text: bytes, words: ChunkWords, begin: int = 0) -> Iterator[tuple[int, str, str]]:
+        """Find the first line from `begin` that matches; all lines for an entry that compares ranks.
 
         Yields the position, the line and the evidence.
         """
         if not self.wrapped_left and not any(self.words <= each for each in words.lines):
             return
         word = next((each for each in self.pattern.words if each in text), self.pattern.words[0])
-        position = text.find(word)
-        position = _find_split_word(text, word) if position < 0 else position
+        position = text.find(word, begin)
+        position = _find_split_word(text, word, begin) if position < 0 else position
         matches = 0
         while position >= 0 and matches < (MAX_RANKS if self.entry.compares_ranks else 1):
             start = text.rfind(b"\n", 0, position) + 1
@@ -59,10 +60,16 @@ class PatternSearch:
             line = text[max(start, position - MAX_LENGTH) : min(end, position + MAX_LENGTH)]
             if (evidence := self._match(text, start, end, line, words.split)) is not None:
                 above = _decode(text[max(0, start - NEARBY) : start])
-                if not _is_harmless(_decode(line), above, self.entry):
+                if not _is_excluded(_decode(line), above, self.entry):
                     matches += 1
-                    yield start, _decode(line), evidence
+                    yield start, _decode(line), self._continue(text, start, evidence)
             position = text.find(word, max(end, position + 1))
+
+    def _continue(self, text: bytes, start: int, evidence: str) -> str:
+        if not self.entry.continued:
+            return evidence
+        process, _ = split_tag(parse_at(text, start)[1])
+        return f"{evidence} {read_continuation(text, start, process)}".strip()
 
     def _match(self, text: bytes, start: int, end: int, line: bytes, split: frozenset[bytes]) -> str | None:
         evidence = None
@@ -74,9 +81,14 @@ class PatternSearch:
         return evidence
 
 
-def _is_harmless(raw: str, above: str, entry: Entry) -> bool:
-    vetoed = any(each in raw for each in (*HARMLESS, *entry.unless))
-    return vetoed or any(each in above for each in entry.unless_above)
+def is_harmless(raw: str) -> bool:
+    """Whether a line reports no failure."""
+    return any(each in raw for each in HARMLESS)
+
+
+def _is_excluded(raw: str, above: str, entry: Entry) -> bool:
+    excluded = is_harmless(raw) or any(each in raw for each in entry.unless)
+    return excluded or any(each in above for each in entry.unless_above)
 
 
 def _match_line(raw: str, pattern: Pattern) -> str | None:
@@ -85,9 +97,16 @@ def _match_line(raw: str, pattern: Pattern) -> str | None:
     return match and raw[max(0, match.start() - EVIDENCE_BEFORE) : match.end() + EVIDENCE_AFTER].strip()
 
 
-def _find_split_word(text: bytes, word: bytes) -> int:
+def find_ends(text: bytes, entries: Iterable[Entry]) -> dict[str, int]:
+    """Code -> position of the last line that shows that the failure is over."""
+    ends = {entry.code: max(text.rfind(each.encode()) for each in entry.until) for entry in entries if entry.until}
+    return {code: position for code, position in ends.items() if position >= 0}
+
+
+def _find_split_word(text: bytes, word: bytes, begin: int) -> int:
     """The position of a word that a line break splits."""
-    match = re.search(rb"\n?".join(re.escape(word[i : i + 1]) for i in range(len(word))), text)
+    regex = re.compile(rb"\n?".join(re.escape(word[i : i + 1]) for i in range(len(word))))
+    match = regex.search(text, begin)
     return match.start() if match else -1
 
 

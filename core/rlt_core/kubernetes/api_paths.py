@@ -10,6 +10,7 @@ RAY = "/apis/ray.io/v1"
 CORE = "/api/v1"
 KUEUE = "/apis/kueue.x-k8s.io"
 NODES = f"{CORE}/nodes"
+NAMESPACES = f"{CORE}/namespaces"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RAY_CLUSTER_CRD = f"{CRDS}/rayclusters.ray.io"
 
@@ -61,7 +62,7 @@ def config_maps(namespace: str | None) -> str:
 
 def namespace(name: str) -> str:
     """Path of a namespace."""
-    return f"{CORE}/namespaces/{name}"
+    return f"{NAMESPACES}/{name}"
 
 
 def config_map(namespace: str, name: str) -> str:

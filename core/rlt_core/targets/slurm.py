@@ -18,6 +18,8 @@ from rlt_core.targets.shell import (
     build_files,
     build_head_comment,
     build_node_choice,
+    build_programs,
+    build_programs_file,
     build_requirements,
     build_token,
 )
@@ -60,9 +62,11 @@ def build_slurm_script(launch: Launch, options: SlurmOptions) -> str:
             *build_token(launch, f'"$files/{TOKEN_FILE}-$SLURM_JOB_ID"'),
             "",
             *build_files(files),
+            *build_programs_file(launch),
             "",
             *wrapping.prepare,
             *_build_steps(launch, wrapping),
+            *build_programs(launch),
         ]
     )
 
@@ -98,10 +102,12 @@ def _build_directives(launch: Launch, options: SlurmOptions) -> list[str]:
         "partition": options.partition,
         "account": options.account,
         "output": f"{launch.name}-%j.log",
+        # Otherwise a job that starts again empties its log.
+        "open-mode": "append" if launch.max_restarts else None,
     }
-    return [f"#SBATCH --{name}={value}" for name, value in directives.items() if value is not None] + [
-        "#SBATCH --no-kill"
-    ]
+    switches = ["no-kill", *(["requeue"] if launch.max_restarts else [])]
+    given = [f"{name}={value}" for name, value in directives.items() if value is not None]
+    return [f"#SBATCH --{option}" for option in (*given, *switches)]
 
 
 _CHECK_NODES = """\
@@ -170,12 +176,25 @@ def _build_steps(launch: Launch, wrapping: Wrapping) -> list[str]:
             submission=f"{launch.name}-$SLURM_JOB_ID",
             program=shlex.quote(launch.program),
             token='rm -f "$RAY_AUTH_TOKEN_PATH"' if launch.has_token else ":",
+            fail="restart" if launch.max_restarts else "fail",
+            restart=_RESTART.format(restarts=launch.max_restarts) if launch.max_restarts else "",
         )
     ]
 
 
+_RESTART = """\
+# Slurm starts the job again after the failure of a node: it chooses the nodes, and the program resumes.
+restart() {{
+  [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ] || fail "$1"
+  echo "rlt: $1: the job starts again" >&2
+  scontrol requeue "$SLURM_JOB_ID" || fail "$1"
+  exit 1
+}}
+
+"""
+
 _STEPS = """\
-on_head() {{
+{restart}on_head() {{
   {on_nodes} --nodes=1 --ntasks=1 --nodelist="$head" {exec}"$@"
 }}
 
@@ -194,7 +213,7 @@ finish() {{
 await_step() {{
   code=0
   wait -n "$nodes_step" "$1" || code=$?
-  kill -0 "$nodes_step" 2> /dev/null || fail "a node failed: its name is above"
+  kill -0 "$nodes_step" 2> /dev/null || {fail} "a node failed: its name is above"
   [ "$code" -eq 0 ] || exit "$code"
 }}
 

@@ -43,7 +43,8 @@ def pair(labels: Mapping[str, str], allocatable: Mapping[str, int], **spec: Any)
 
 def nvidia(product: str = "NVIDIA-H100-80GB-HBM3", **more: str) -> dict[str, str]:
     """GFD's labels."""
-    return {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": product, "nvidia.com/gpu.count": "8"} | more
+    count = "4" if product.startswith("NVIDIA-GB") else "8"
+    return {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": product, "nvidia.com/gpu.count": count} | more
 
 
 def amd(product: str = "AMD_Instinct_MI300X_OAM") -> dict[str, str]:

@@ -91,7 +91,11 @@ MIXED: dict[str, Case] = {
         pair(
             nvidia(
                 "NVIDIA-L4-SHARED",
-                **{"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"},
+                **{
+                    "nvidia.com/gpu.sharing-strategy": "time-slicing",
+                    "nvidia.com/gpu.replicas": "4",
+                    "nvidia.com/gpu.count": "1",
+                },
             ),
             {"nvidia.com/gpu": 4},
         ),

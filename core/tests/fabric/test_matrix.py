@@ -101,6 +101,12 @@ def test_a_node_set_gets_its_profile_or_rejection(name: str) -> None:
     {
         "contradictory-product": ["H100", "NVIDIA-A100-SXM4-40GB", "p5.48xlarge", "correct the labels"],
         "no-such-resource": ["nvidia.com/gpu", "none of 2 nodes", "check the name"],
+        "stale-count-label": ["nvidia.com/gpu.count=8", "allocatable has 0", "resourceslices", "on node-1, node-2"],
+        "stale-count-label-amd": ["beta.amd.com/gpu.device-id.74a1=8", "run the device plugin"],
+        "dra-driver-alone": ["a DRA driver offers its GPUs as ResourceSlices", "gke-nvidia-gpu-dra-driver=true"],
+        "gpu-hardware-without-plugin": ["pci-10de.present=true", "device plugin does not run"],
+        "mig-slices-instead-of-gpus": ["they have nvidia.com/mig-3g.40gb"],
+        "gaudi-nodes-for-a-cuda-job": ["habana.ai/gaudi (Intel Gaudi, not supported)"],
         "hcas-match-nothing": ["mlx5_0,mlx5_1", "begin with ibp", "correct network.hcas"],
         "user-disables-ib": ["NCCL_IB_DISABLE=1", "user: spec.cluster.env", "remove the variable"],
         "onprem-dra-without-a-claim": ["resourceClaims", "podTemplate of the workers"],

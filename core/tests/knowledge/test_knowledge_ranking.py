@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from knowledge.logs import SIGNATURES, diagnose, list_codes
+
+from rlt_core.knowledge.diagnosis import diagnose_logs
 
 ACTOR_DIED = SIGNATURES["ActorDied"]["positive"]
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -84,6 +88,28 @@ def test_the_last_rank_is_named_if_a_log_states_the_number_of_ranks() -> None:
     assert "Rank 3" not in finding.message
 
 
+def test_a_rank_without_a_line_is_not_accused() -> None:
+    """The log of one pod has the ranks of the pod."""
+    (finding,) = diagnose("\n".join(["NCCL INFO comm 0x5 rank 0 nranks 8 cudaDev 0", *map(watchdog, range(4))]))
+    assert "did not take part" not in finding.message
+    assert finding.message.endswith("timed out in ALLREDUCE 812; these logs have no report of ranks 4, 5, 6, 7.")
+
+
+def test_a_rank_with_lines_is_accused_and_its_last_line_quoted() -> None:
+    waits = "[rank5]: waiting for the reward server, token=hf_abcdefghijklmnopqrst"
+    lines = ["NCCL INFO comm 0x5 rank 0 nranks 8 cudaDev 0", *map(watchdog, range(4)), "[rank5]: loading", waits]
+    (finding,) = diagnose("\n".join(lines))
+    assert "Rank 5 did not take part. Last line of rank 5: [rank5]: waiting for the reward server" in finding.message
+    assert "hf_abc" not in finding.message
+
+
+def test_folded_reports_accuse_no_rank() -> None:
+    folded = watchdog(3) + " [repeated 14x across cluster]"
+    (finding,) = diagnose(f"NCCL INFO comm 0x5 rank 0 nranks 16 cudaDev 0\n[rank7]: step 3\n{folded}\n")
+    assert "did not take part" not in finding.message
+    assert "14 more reports are folded" in finding.message
+
+
 def test_the_rank_behind_the_others_is_named() -> None:
     lines = [watchdog(0), watchdog(1, sequence=640), watchdog(2), watchdog(3)]
     (finding,) = diagnose("\n".join(lines))
@@ -93,3 +119,15 @@ def test_the_rank_behind_the_others_is_named() -> None:
 def test_secrets_are_masked() -> None:
     (finding,) = diagnose("GatedRepoError: 401 Client Error, HF_TOKEN=hf_abcdefghijklmnopqrstuv")
     assert finding.evidence == "GatedRepoError: 401 Client Error, HF_TOKEN=***"
+
+
+SOCKETS = "n1:812:934 [0] NCCL INFO NET/IB : No device found.\nn1:812:934 [0] NCCL INFO Using network Socket\n"
+
+
+def test_sockets_are_a_warning_where_rdma_is_expected() -> None:
+    variable = "n1:812:934 [0] NCCL INFO NCCL_IB_HCA set by environment to mlx5_0,mlx5_1\n"
+    (finding,) = diagnose(variable + SOCKETS)
+    assert (finding.code, finding.severity, finding.line, finding.node) == ("NcclUsesSockets", "warning", 2, "n1")
+    assert [each.code for each in diagnose_logs([io.BytesIO(SOCKETS.encode())], expects_rdma=True)] == [finding.code]
+    assert list_codes(SOCKETS) == []
+    assert list_codes(variable + "NCCL_IB_DISABLE=1\n" + SOCKETS) == []

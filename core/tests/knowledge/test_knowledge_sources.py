@@ -13,9 +13,18 @@ from rlt_core.knowledge.entries import Entry, load_entries
 SITES = {
     *("alibaba.github.io", "arrow.apache.org", "arxiv.org", "developer.mozilla.org", "docs.aws.amazon.com"),
     *("docs.docker.com", "docs.nvidia.com", "docs.python.org", "docs.pytorch.org", "docs.ray.io", "docs.vllm.ai"),
-    *("docs.wandb.ai", "github.com", "huggingface.co", "hydra.cc", "kubernetes.io", "man7.org", "numpy.org"),
+    *(
+        "docs.wandb.ai",
+        "github.com",
+        "huggingface.co",
+        "hydra.cc",
+        "kubernetes.io",
+        "kueue.sigs.k8s.io",
+        "man7.org",
+        "numpy.org",
+    ),
     *("pip.pypa.io", "rocm.docs.amd.com", "slurm.schedmd.com", "verl.readthedocs.io", "www.gnu.org"),
-    "www.python-httpx.org",
+    *("kueue.sigs.k8s.io", "www.python-httpx.org"),
 }
 """Sites of projects, standards and papers. No mirrors, blogs or short links."""
 OWNER = r"/[A-Za-z0-9-]+/[A-Za-z0-9._-]+"

@@ -127,14 +127,14 @@ def stop_api_server(target: Target) -> Injected:
 
 
 def drain_node(target: Target) -> Injected:
-    """`kubectl drain` of a worker's node, with --disable-eviction because of the job's PodDisruptionBudget."""
+    """`kubectl drain` of a worker's node. The PodDisruptionBudget rejects the evictions until the job has left it."""
     pod = target.workers()[0]
     cluster = target.cluster
-    options = ("--disable-eviction", "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s")
+    options = ("--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s")
     cluster.kubectl("drain", pod.node, *options)
     return Injected(
         f"{pod.node} with pod {pod.name}",
-        ("Disrupted", pod.name, pod.node),
+        ("Disrupted", "NodeCordoned", pod.node),
         clean=lambda: _kubectl(cluster, "uncordon", pod.node),
     )
 

@@ -7,7 +7,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,10 +17,13 @@ from rlt_core.children.programs import is_programs
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
-from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
+from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
+from rlt_operator.cache.early_warnings import EarlyWarnings
 from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
+from rlt_operator.cache.watches import Watches
+from rlt_operator.diagnosis.disruption import list_drain_taints
 from rlt_operator.kuberay import KubeRay
 from rlt_operator.manifests import (
     parse_config,
@@ -33,8 +36,8 @@ from rlt_operator.manifests import (
 from rlt_operator.observation import Config, Pod, Programs, RayCluster, WarningEvent
 from rlt_operator.work_queue import Key
 
-MAX_WARNINGS = 5000
-"""Maximum number of events that are kept. They explain pods that do not start, most of them within minutes."""
+MAX_WARNINGS = 500
+"""Maximum number of events of a namespace. They explain pods that do not start, most of them within minutes."""
 MAX_REMOVED_PODS = 16
 """Maximum number of removed pods of a job that are kept. The first ones explain the end of an attempt."""
 KUBERAY_ACTIVE_S = 10.0
@@ -61,18 +64,17 @@ class Cache:
     """Key -> digest of the ConfigMaps that the operator created, by job."""
     programs: Store[Programs] = field(default_factory=lambda: Store(parse_programs, get_name))
     """ConfigMaps with the programs for pods."""
-    warnings: Store[WarningEvent] = field(
-        default_factory=lambda: Store(_parse_pod_warning, _get_object_uid, max_objects=MAX_WARNINGS)
-    )
-    """Events of type Warning on pods and RayClusters, by uid of the object."""
+    warnings: Store[WarningEvent] = field(init=False)
+    """Events of type Warning on pods and RayClusters of known jobs, by uid of the object."""
+    early_warnings: EarlyWarnings = field(default_factory=EarlyWarnings)
     nodes: Store[Node] = field(default_factory=lambda: Store(_parse_node, get_name))
     workloads: Store[str] = field(default_factory=lambda: Store(parse_workload, _get_ray_cluster_uid))
     """Why Kueue does not admit a RayCluster, by its uid."""
     waiting_for_nodes: set[Key] = field(default_factory=set)
-    """Jobs that read the nodes. A changed node wakes them."""
+    """Jobs that wait for a change of the nodes. Every changed node wakes them."""
     written: set[Key] = field(default_factory=set)
     """Jobs whose status this process has written. The cache is not behind that write."""
-    reflectors: list[Reflector] = field(default_factory=list)
+    watches: Watches = field(init=False)
     recent: RecentReads = field(default_factory=RecentReads)
     """Objects without a watch that many jobs read: namespaces and the RayCluster CRD."""
     kuberay: tuple[Manifest, KubeRay] | None = None
@@ -83,59 +85,61 @@ class Cache:
     _kuberay_acted: float = field(default=-math.inf, init=False)
     """When a RayCluster with a status changed last (time.monotonic)."""
 
-    def start(self, api: KubernetesApi, namespaces: Collection[str]) -> list[asyncio.Task[None]]:
-        """Watch the namespaces, or all of them if the collection is empty. The tasks run until cancelled."""
-        every: list[str | None] = [*namespaces] or [None]
-        for namespace in every:
-            self._watch("rltrainingjobs", self.jobs, api_paths.jobs(namespace), self._wake_self, namespace)
-            self._watch(
-                "rayclusters", self.ray_clusters, api_paths.ray_clusters(namespace), self._wake_same_name, namespace
-            )
-            self._watch("pods", self.pods, api_paths.pods(namespace), self._wake_labelled, namespace, OF_A_JOB)
-            path = api_paths.config_maps(namespace)
-            self._watch("configmaps", self.configs, path, self._wake_labelled, namespace, APPLIED)
-            self._watch("programs", self.programs, path, self._wake_all_of_namespace, namespace, PROGRAMS)
-            self._watch("events", self.warnings, api_paths.events(namespace), self._wake_involved, namespace, WARNINGS)
-            find_path = functools.partial(_find_workloads, api, namespace)
-            queued = {"labelSelector": names.WORKLOAD_LABEL}
-            self.reflectors.append(
-                Reflector("workloads", self.workloads, find_path, self._wake_queued, queued, namespace)
-            )
-        self._watch("nodes", self.nodes, api_paths.NODES, self._wake_waiting_for_nodes)
-        return [asyncio.create_task(each.run(api), name=f"watch {each.kind}") for each in self.reflectors]
+    def __post_init__(self) -> None:
+        self.warnings = Store(self._parse_warning, _get_object_uid, max_of_a_namespace=MAX_WARNINGS)
+        self.watches = Watches(self._build_reflectors, self._wake_namespace, self._forget_namespace)
+        self.watches.of_cluster.append(_watch("nodes", self.nodes, api_paths.NODES, self._wake_for_node))
 
-    def _watch(
-        self,
-        kind: str,
-        store: Store[Any],
-        path: str,
-        on_change: OnChange,
-        namespace: str | None = None,
-        query: Mapping[str, str] = EVERYTHING,
-    ) -> None:
-        async def find_path() -> str:
-            return path
+    def _build_reflectors(self, api: KubernetesApi, namespace: str | None) -> list[Reflector]:
+        """The watches of a namespace, or of all."""
+        config_maps = api_paths.config_maps(namespace)
+        ray_clusters = api_paths.ray_clusters(namespace)
+        jobs = _watch("rltrainingjobs", self.jobs, api_paths.jobs(namespace), self._wake_self, namespace)
+        pods = _watch("pods", self.pods, api_paths.pods(namespace), self._wake_of_pod, namespace, OF_A_JOB)
 
-        self.reflectors.append(Reflector(kind, store, find_path, on_change, query, namespace))
+        async def find_events() -> str:
+            await jobs.synced.wait()  # the events of known jobs are kept
+            await pods.synced.wait()
+            return api_paths.events(namespace)
 
-    async def wait(self) -> None:
-        """Wait until every store contains a complete list."""
-        for each in self.reflectors:
-            await each.synced.wait()
+        queued = {"labelSelector": names.WORKLOAD_LABEL}
+        find_workloads = functools.partial(_find_workloads, api, namespace)
+        return [
+            jobs,
+            pods,
+            _watch("rayclusters", self.ray_clusters, ray_clusters, self._wake_same_name, namespace),
+            _watch("configmaps", self.configs, config_maps, self._wake_labelled, namespace, APPLIED),
+            _watch("programs", self.programs, config_maps, self._wake_all_of_namespace, namespace, PROGRAMS),
+            Reflector("events", self.warnings, find_events, self._wake_involved, WARNINGS, namespace),
+            Reflector("workloads", self.workloads, find_workloads, self._wake_queued, queued, namespace),
+        ]
 
-    def check(self, namespace: str) -> None:
-        """Raise the ApiError of a kind that the API server does not let the operator list or watch in the namespace."""
-        for each in self.reflectors:
-            if each.error and each.error.rejected and each.namespace in (None, namespace):
-                raise ApiError(each.error.status, str(each.error))
+    def _forget_namespace(self, namespace: str) -> None:
+        """Drop all objects of a namespace that is no longer selected, and end the reconciliations of its jobs."""
+        jobs = self.jobs.names(namespace)
+        stores: tuple[Store[Any], ...] = (
+            self.jobs,
+            self.ray_clusters,
+            self.pods,
+            self.configs,
+            self.programs,
+            self.warnings,
+            self.workloads,
+        )
+        for store in stores:
+            store.forget_namespace(namespace)
+        for key in jobs:
+            self.wake(key)
 
     def get_job(self, key: Key) -> Manifest | None:
-        """The job, without its managedFields."""
-        text = self.jobs.get(key)
+        """The job, without its managedFields; None if it does not exist, or its namespace is not selected."""
+        text = self.jobs.get(key) if self.watches.is_selected(key[0]) else None
         return json.loads(text) if text else None
 
     def put(self, written: Manifest) -> None:
         """Store the response to one of the operator's writes, which the watch delivers later."""
+        if not self.watches.is_selected(written["metadata"]["namespace"]):
+            return
         if written["kind"] == "Secret":
             self.on_secret(written)
         configs = self.programs if is_programs(written) else self.configs
@@ -173,49 +177,97 @@ class Cache:
         """Whether a RayCluster with a status has changed in the last KUBERAY_ACTIVE_S."""
         return time.monotonic() - self._kuberay_acted < KUBERAY_ACTIVE_S
 
+    def _wake(self, key: Key) -> None:
+        """Wake a job, once everything in its namespace is known. What remains of a job that is gone is dropped."""
+        if self.jobs.get(key) is None:
+            self.pods.forget_removed(key)
+        if self.watches.is_complete(key[0]):
+            self.wake(key)
+
     def _wake_self(self, name: Name, manifest: Manifest | None) -> None:
-        self.wake(name)
+        self._wake(name)
 
     def _wake_same_name(self, name: Name, manifest: Manifest | None) -> None:
         if manifest and manifest.get("status"):
             self._kuberay_acted = time.monotonic()
-        self.wake(name)
+        self._wake(name)
 
     def _wake_labelled(self, name: Name, manifest: Manifest | None) -> None:
         if manifest:
-            self.wake(get_job(manifest))
+            self._wake(get_job(manifest))
         else:
             self._wake_namespace(name[0])
+
+    def _wake_of_pod(self, name: Name, manifest: Manifest | None) -> None:
+        for early in self.early_warnings.take(name):
+            self.warnings.put(early)
+        self._wake_labelled(name, manifest)
 
     def _wake_involved(self, name: Name, manifest: Manifest | None) -> None:
         """Wake the job of the pod or RayCluster that an event is about."""
         if manifest is None:
             return
         involved = manifest["involvedObject"]
-        about = (involved.get("namespace", name[0]), involved.get("name", ""))
+        about = _get_involved(manifest)
         if involved.get("kind") == "RayCluster":
-            self.wake(about)
+            self._wake(about)
         elif job := self.pods.get_index(about):
-            self.wake(cast(Key, job))
+            self._wake(cast(Key, job))
 
     def _wake_queued(self, name: Name, manifest: Manifest | None) -> None:
         owners = (manifest or {"metadata": {}})["metadata"].get("ownerReferences", [])
         for owner in owners:
             if owner["kind"] == "RayCluster":
-                self.wake((name[0], owner["name"]))
+                self._wake((name[0], owner["name"]))
 
     def _wake_all_of_namespace(self, name: Name, manifest: Manifest | None) -> None:
         self._wake_namespace(name[0])
 
-    def _wake_waiting_for_nodes(self, name: Name, manifest: Manifest | None) -> None:
+    def _wake_for_node(self, name: Name, manifest: Manifest | None) -> None:
         for key in self.waiting_for_nodes:
-            self.wake(key)
+            self._wake(key)
+        node = self.nodes.get(name)
+        if manifest and node and list_drain_taints(node):
+            self._wake_jobs_on(node)
 
-    def _wake_namespace(self, namespace: str) -> None:
-        """Wake all jobs of the namespace, which is rare: its programs changed, or an object of an unknown job."""
-        for key in self.jobs.names():
-            if key[0] == namespace:
-                self.wake(key)
+    def _wake_jobs_on(self, node: Node) -> None:
+        """Wake the jobs with a pod on the node."""
+        for name in self.pods.names():
+            pod = self.pods.get(name)
+            if pod and pod.node == node.name:
+                self._wake(cast(Key, self.pods.get_index(name)))
+
+    def _wake_namespace(self, namespace: str | None) -> None:
+        """Wake all jobs of the namespace, or all jobs. It is rare: programs changed, or an object of an unknown job."""
+        for key in self.jobs.names(namespace):
+            self._wake(key)
+
+    def _parse_warning(self, manifest: Manifest) -> WarningEvent | None:
+        """An event on a pod that the cache contains, or on the RayCluster of a job. None for another one."""
+        kind = manifest["involvedObject"].get("kind")
+        about = _get_involved(manifest)
+        if kind == "RayCluster":
+            return parse_warning(manifest) if self.jobs.get(about) else None
+        if kind != "Pod":
+            return None
+        if self.pods.get(about):
+            return parse_warning(manifest)
+        self.early_warnings.put(get_name(manifest), about, manifest)
+        return None
+
+
+def _watch(
+    kind: str,
+    store: Store[Any],
+    path: str,
+    on_change: OnChange,
+    namespace: str | None = None,
+    query: Mapping[str, str] = EVERYTHING,
+) -> Reflector:
+    async def find_path() -> str:
+        return path
+
+    return Reflector(kind, store, find_path, on_change, query, namespace)
 
 
 def get_job(manifest: Manifest) -> Key:
@@ -245,13 +297,15 @@ def _parse_job(manifest: Manifest) -> str:
     return json.dumps({**manifest, "metadata": metadata})
 
 
-def _parse_pod_warning(manifest: Manifest) -> WarningEvent | None:
-    return parse_warning(manifest) if manifest["involvedObject"].get("kind") in ("Pod", "RayCluster") else None
-
-
 def _parse_node(manifest: Manifest) -> Node:
     (node,) = parse_nodes([manifest])
     return node
+
+
+def _get_involved(manifest: Manifest) -> Name:
+    """Namespace and name of the object that an event is about."""
+    involved = manifest["involvedObject"]
+    return involved.get("namespace", manifest["metadata"]["namespace"]), involved.get("name", "")
 
 
 def _get_object_uid(manifest: Manifest) -> Hashable:

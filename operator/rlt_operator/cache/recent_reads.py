@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from rlt_core.kubernetes.fair_slots import requests_of
+
 MAX_AGE_S = 5.0
 """A read is repeated after this time."""
 
@@ -24,7 +26,8 @@ class RecentReads:
         now = time.monotonic()
         self._reads = {known: each for known, each in self._reads.items() if now - each[0] < MAX_AGE_S}
         if path not in self._reads:
-            self._reads[path] = (now, asyncio.create_task(_call(read, path)))
+            with requests_of(None):  # jobs of other namespaces may wait for the same read
+                self._reads[path] = (now, asyncio.create_task(_call(read, path)))
         _, task = self._reads[path]
         try:
             return await asyncio.shield(task)

@@ -36,21 +36,23 @@ class Store(Generic[T]):
         parse: Callable[[Manifest], T | None],
         index: Callable[[Manifest], Hashable],
         *,
-        max_objects: int | None = None,
+        max_of_a_namespace: int | None = None,
         max_removed: int = 0,
     ) -> None:
         """`parse` reduces an object, or returns None for an object that is not needed. `index` returns its index key.
 
-        With `max_objects`, a new object replaces the oldest one. With `max_removed`, the last states of this number of
-        removed objects are kept for each index key.
+        With `max_of_a_namespace`, a new object replaces the oldest one of its namespace. With `max_removed`, the last
+        states of this number of removed objects are kept for each index key.
         """
         self._parse = parse
         self._index = index
-        self._max_objects = max_objects
+        self._max_of_a_namespace = max_of_a_namespace
         self._max_removed = max_removed
         self._removed: dict[Hashable, list[T]] = {}
         self._entries: dict[Name, _Entry[T]] = {}
         self._names: dict[Hashable, set[Name]] = {}
+        self._namespaces: dict[str, dict[Name, None]] = {}
+        """The names of each namespace, those of the oldest objects first."""
         self._values: tuple[T, ...] | None = None
         self._reached: dict[str | None, int] = {}
         self.served = True
@@ -83,9 +85,9 @@ class Store(Generic[T]):
             self._values = tuple(self._entries[name].value for name in sorted(self._entries))
         return self._values
 
-    def names(self) -> list[Name]:
-        """The names of all objects."""
-        return list(self._entries)
+    def names(self, namespace: str | None = None) -> list[Name]:
+        """The names of all objects, or of those in a namespace."""
+        return list(self._entries if namespace is None else self._namespaces.get(namespace, ()))
 
     def put(self, manifest: Manifest) -> bool:
         """Store an object. Returns whether its reduced value has changed."""
@@ -103,14 +105,17 @@ class Store(Generic[T]):
         if value is None:
             return self._drop(name) is not None
         if known and known.value == value and known.index == index:
-            del self._entries[name]  # then it is the newest
             self._entries[name] = _Entry(version, index, known.value)
+            of_namespace = self._namespaces[name[0]]
+            of_namespace[name] = of_namespace.pop(name)  # then it is the newest
             return False
         self._drop(name)
         self._entries[name] = _Entry(version, index, value)
         self._names.setdefault(index, set()).add(name)
-        if self._max_objects is not None and len(self._entries) > self._max_objects:
-            self._drop(next(iter(self._entries)))
+        of_namespace = self._namespaces.setdefault(name[0], {})
+        of_namespace[name] = None
+        if self._max_of_a_namespace is not None and len(of_namespace) > self._max_of_a_namespace:
+            self._drop(next(iter(of_namespace)))
         return True
 
     def put_response(self, manifest: Manifest) -> bool:
@@ -151,7 +156,7 @@ class Store(Generic[T]):
 
         Removes objects of `namespace` only, if it is set. Objects newer than the list stay.
         """
-        return self._retain(listed, version, (name for name in self._entries if namespace in (None, name[0])))
+        return self._retain(listed, version, self.names(namespace))
 
     def retain_index(self, index: Hashable, listed: Iterable[Name], version: int) -> list[Name]:
         """Like `retain`, for a list of the objects with that index key."""
@@ -161,6 +166,13 @@ class Store(Generic[T]):
         """The index key of the object with that name."""
         entry = self._entries.get(name)
         return entry.index if entry else None
+
+    def forget_namespace(self, namespace: str) -> None:
+        """Drop everything of a namespace that is no longer watched."""
+        for name in self.names(namespace):
+            self.forget_removed(self._entries[name].index)
+            self._drop(name)
+        self._reached.pop(namespace, None)
 
     def _get_reached(self, namespace: str) -> int:
         return max(self._reached.get(None, 0), self._reached.get(namespace, 0))
@@ -187,6 +199,9 @@ class Store(Generic[T]):
             names.discard(name)
             if not names:
                 del self._names[entry.index]
+            del self._namespaces[name[0]][name]
+            if not self._namespaces[name[0]]:
+                del self._namespaces[name[0]]
         return entry
 
 

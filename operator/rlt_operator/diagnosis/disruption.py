@@ -9,7 +9,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlt_core.fabric.nodes import Node
+from rlt_core.fabric.candidates import tolerates
+from rlt_core.fabric.nodes import Node, Taint
 from rlt_operator.observation import Pod
 
 POD_REASONS = {"Evicted", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "UnexpectedAdmissionError"}
@@ -20,7 +21,9 @@ SHUTDOWN = ("Terminated", "Pod was terminated in response to imminent node shutd
 OWN_LIMIT = re.compile(r"exceed(?:s|ed) (?:its local ephemeral|the (?:total )?limit)")
 """The kubelet's messages for a pod that used more than its own limits (kubernetes pkg/kubelet/eviction/helpers.go). It
 is not a disruption: the next attempt would do the same."""
-NODE_TAINTS = {
+CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""The taint of a cordoned node (https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
+REMOVAL_TAINTS = {
     "ToBeDeletedByClusterAutoscaler",
     "aws-node-termination-handler/asg-lifecycle-termination",
     "aws-node-termination-handler/rebalance-recommendation",
@@ -29,13 +32,17 @@ NODE_TAINTS = {
     "cloud.google.com/impending-node-termination",
     "karpenter.sh/disrupted",
     "karpenter.sh/disruption",
+}
+"""Taints of nodes that will be removed: the cluster autoscaler, Karpenter and node termination handlers."""
+NODE_TAINTS = {
+    *REMOVAL_TAINTS,
     "node.cloudprovider.kubernetes.io/shutdown",
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/out-of-service",
     "node.kubernetes.io/unreachable",
 }
-"""Taints of nodes that are removed, shut down or lost: the cluster autoscaler, Karpenter, node termination handlers and
-https://kubernetes.io/docs/reference/labels-annotations-taints/"""
+"""Taints of nodes that are removed, shut down or lost
+(https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
 DELETED = "PodDeleted"
 """The reason of a pod that was deleted while it ran, as by `kubectl drain --disable-eviction`."""
 
@@ -45,7 +52,8 @@ class FoundDisruption:
     """A disruption of one pod."""
 
     reason: str
-    """The reason of the condition DisruptionTarget, the kubelet's reason, PodDeleted, or the taint of the node."""
+    """The reason of the condition DisruptionTarget, the kubelet's reason, PodDeleted, NodeCordoned, or the taint of the
+    node."""
     pod: str
     node: str | None
     message: str | None = None
@@ -60,6 +68,26 @@ def find_disruption(pods: Sequence[Pod], nodes: Sequence[Node] = ()) -> FoundDis
     """
     found = (_find_by_pod(pod) for pod in pods)
     return next((each for each in found if each), None) or _find_by_nodes(pods, nodes)
+
+
+def find_drain(pods: Sequence[Pod], nodes: Sequence[Node]) -> FoundDisruption | None:
+    """The first ready pod whose node is drained or will be removed.
+
+    A pod that tolerates the taint stays: the scheduler may put its successor on the same node. A pod that is not ready
+    can be evicted.
+    """
+    taints = {node.name: list_drain_taints(node) for node in nodes}
+    for pod in pods:
+        for taint in taints.get(pod.node or "", ()) if pod.ready and not pod.deleting else ():
+            if not any(tolerates(each, taint) for each in pod.tolerations):
+                return FoundDisruption("NodeCordoned" if taint == CORDON else taint.key, pod.name, pod.node)
+    return None
+
+
+def list_drain_taints(node: Node) -> list[Taint]:
+    """The taints of a node that is drained or will be removed; empty for another node."""
+    announced = [taint for taint in node.taints if taint.key in REMOVAL_TAINTS and taint.effect != "PreferNoSchedule"]
+    return [CORDON, *announced] if node.cordoned else announced
 
 
 def _find_by_pod(pod: Pod) -> FoundDisruption | None:

@@ -17,6 +17,8 @@ from rlt_operator.observation import Observed, Pod, WarningEvent
 MAX_FINDINGS = 8
 """Maximum number of findings in the status."""
 
+RDMA = ("infiniband", "roce")
+"""Fabrics that NCCL uses by its own transport NET/IB."""
 _known = ResultCache[list[LogFinding]](64)
 
 
@@ -36,7 +38,7 @@ def find_failures(observed: Observed, message: str = "") -> list[FailureFinding]
     """
     about = next((pod for pod in observed.cluster_pods if pod.name in message), None)
     sources = [*_list_evidence(observed), Evidence(message, about), *_list_node_evidence(observed)]
-    found = _diagnose(tuple(each.text for each in sources))
+    found = _diagnose(tuple(each.text for each in sources), expects_rdma=_expects_rdma(observed))
     found = [each for each in found if each.severity != "wrapper"] or found
     return [_locate(each, sources[each.log], observed) for each in found[:MAX_FINDINGS]]
 
@@ -47,9 +49,16 @@ def find_node_problems(observed: Observed) -> list[FailureFinding]:
     return [_locate(each, sources[each.log], observed) for each in _diagnose(tuple(each.text for each in sources))]
 
 
-def _diagnose(texts: tuple[str, ...]) -> list[LogFinding]:
+def _diagnose(texts: tuple[str, ...], *, expects_rdma: bool = False) -> list[LogFinding]:
     """Cached: an attempt that waits for its restart is planned again and again."""
-    return _known.get(texts, lambda: diagnose_logs(io.BytesIO(text.encode("utf-8", "replace")) for text in texts))
+    logs = (io.BytesIO(text.encode("utf-8", "replace")) for text in texts)
+    return _known.get((*texts, str(expects_rdma)), lambda: diagnose_logs(logs, expects_rdma=expects_rdma))
+
+
+def _expects_rdma(observed: Observed) -> bool:
+    """Whether NCCL finds InfiniBand or RoCE on the job's nodes."""
+    network = observed.job.status.network if observed.job.status else None
+    return network is not None and network.fabric.removeprefix("mnnvl+") in RDMA
 
 
 def _list_node_evidence(observed: Observed) -> Iterator[Evidence]:

@@ -12,10 +12,11 @@ from datetime import datetime
 
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Condition, FailureFinding
+from rlt_core.knowledge.fallback import UNKNOWN
 from rlt_operator.conditions import ConditionUpdate, find_condition
 from rlt_operator.diagnosis.findings import MAX_FINDINGS, find_failures, find_node_problems
 from rlt_operator.diagnosis.metric_findings import find_broken_rules
-from rlt_operator.diagnosis.pods import diagnose
+from rlt_operator.diagnosis.pods import diagnose, truncate
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import Verdict
 
@@ -89,8 +90,8 @@ def _reports_end(type: ConditionType, update: ConditionUpdate) -> bool:
 
 
 def _add_best(verdict: Verdict, findings: Sequence[FailureFinding]) -> Verdict:
-    """Add the first finding, if it is an error, to the messages about the end of the attempt. Its code is the reason of
-    a job that has failed. Running keeps how the last attempt ended."""
+    """Add the first finding, if it is an error, to the messages about the end of the attempt. The code of a known
+    failure is the reason of a job that has failed. Running keeps how the last attempt ended."""
     if not findings or findings[0].severity != "error":
         return verdict
     conditions = dict(verdict.conditions)
@@ -98,7 +99,7 @@ def _add_best(verdict: Verdict, findings: Sequence[FailureFinding]) -> Verdict:
         if _reports_end(condition_type, update) or (condition_type == C.STALLED and update.status == "True"):
             conditions[condition_type] = replace(update, message=_add(update.message, findings[0]))
     failed = verdict.conditions.get(C.FAILED)
-    if failed is not None and failed.reason in EXPLAINED:
+    if failed is not None and failed.reason in EXPLAINED and findings[0].code not in UNKNOWN:
         conditions |= {
             condition_type: replace(conditions[condition_type], reason=findings[0].code)
             for condition_type in (C.FAILED, C.STALLED)
@@ -108,4 +109,6 @@ def _add_best(verdict: Verdict, findings: Sequence[FailureFinding]) -> Verdict:
 
 def _add(message: str, finding: FailureFinding) -> str:
     period = "" if message.endswith((".", ")")) else "."
+    if finding.code in UNKNOWN:
+        return truncate(f"{message}{period} {finding.evidence}")
     return f"{message}{period} {finding.code}: {finding.remedy}"

@@ -35,6 +35,7 @@ RESTARTABLE = {
     Reason.PROGRAM_FAILED,
     Reason.NO_PROGRESS,
     Reason.HEAD_LOST,
+    Reason.DISRUPTED,
 }
 """Reasons of Failed after which another attempt may succeed. A disruption may cause them, or STOPPED: the preStop hook
 of a pod stops the Ray job, so that the program saves a checkpoint while the other pods still run."""

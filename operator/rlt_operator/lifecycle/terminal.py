@@ -22,6 +22,9 @@ from rlt_operator.memory.clocks import count_kept_seconds, count_seconds_since
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import SETTLED, Verdict
 
+STOPS_ATTEMPT = (Reason.DEADLINE_EXCEEDED, Reason.NO_PROGRESS, Reason.DISRUPTED)
+"""Reasons for which the operator stops a program whose exit code then does not count."""
+
 C = ConditionType
 
 
@@ -98,7 +101,7 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
     stop = observed.stop_request
     if ray.job.status == "STOPPED" and (spec.suspend or stop):
         return None
-    if ray.job.status == "FAILED" and stop and stop.reason in (Reason.DEADLINE_EXCEEDED, Reason.NO_PROGRESS):
+    if ray.job.status == "FAILED" and stop and stop.reason in STOPS_ATTEMPT:
         return None
     if ray.job.status != "SUCCEEDED" and observed.cluster and observed.cluster.suspend:
         return None  # Kueue evicted the cluster, which ended the program

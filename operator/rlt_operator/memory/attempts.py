@@ -34,7 +34,9 @@ def track_attempt(observed: Observed) -> Observed:
     elif attempt is None:
         attempt = CurrentAttempt(ray_cluster_uid=cluster.uid)
     if cluster and attempt and _is_readmitted(attempt, cluster):
-        stop = attempt.stop if attempt.stop and attempt.stop.reason != Reason.NO_PROGRESS else None
+        stop = attempt.stop
+        if stop and stop.reason in (Reason.NO_PROGRESS, Reason.DISRUPTED):  # it concerned the earlier pods
+            stop = None
         attempt = CurrentAttempt(ray_cluster_uid=cluster.uid, stop=stop)
     tracked = status.model_copy(update={"current_attempt": attempt})
     return replace(observed, job=replace(observed.job, status=tracked))

@@ -33,7 +33,7 @@ def update_disruption(
     pods = sorted(
         (pod for pod in (*removed, *observed.pods) if pod.cluster_uid == cluster.uid), key=lambda pod: pod.name
     )
-    found = find_disruption(pods, nodes)
+    found = verdict.disruption or find_disruption(pods, nodes)
     if found is None:
         return None
     message = _describe(found)

@@ -26,6 +26,7 @@ from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
 from rlt_operator.conditions import Event, format_time, list_current_events
+from rlt_operator.work_queue import Key
 
 MAX_EVENT_LENGTH = 1000
 """Maximum number of characters of an event's message. The API server accepts 1024 bytes."""
@@ -61,6 +62,8 @@ class EventWriter:
         self._api = api
         self._buckets: dict[str, _Bucket] = {}
         self._restored: set[str] = set()
+        self._uids: dict[Key, set[str]] = {}
+        """By namespace and name: the uids of the jobs whose events this process has written."""
         self._writes: set[asyncio.Task[None]] = set()
 
     def start(self, job: Job, events: Sequence[Event], now: datetime) -> None:
@@ -78,6 +81,7 @@ class EventWriter:
     async def write(self, job: Job, events: Iterable[Event], now: datetime) -> None:
         """Create the events, or increment the counts of those that exist."""
         for event in events:
+            self._uids.setdefault((job.namespace, job.name), set()).add(job.uid)
             bucket = self._buckets.setdefault(job.uid, _Bucket(BURST, time.monotonic()))
             if not bucket.take():
                 metrics.EVENTS_DROPPED.inc()
@@ -97,16 +101,18 @@ class EventWriter:
         if job.uid in self._restored:
             return
         self._restored.add(job.uid)
+        self._uids.setdefault((job.namespace, job.name), set()).add(job.uid)
         for event in list_current_events(status, now):
             try:
                 await self._create(job, event, now)
             except ApiError as error:
                 log.warning("cannot write an event: %s", error, extra=_about(job) | {"reason": event.reason})
 
-    def forget(self, uid: str) -> None:
-        """Drop what is kept about a deleted job."""
-        self._buckets.pop(uid, None)
-        self._restored.discard(uid)
+    def forget(self, key: Key) -> None:
+        """Drop what is kept about deleted jobs of that name."""
+        for uid in self._uids.pop(key, ()):
+            self._buckets.pop(uid, None)
+            self._restored.discard(uid)
 
     async def _create(self, job: Job, event: Event, now: datetime) -> bool:
         """Create the event. Returns False if it exists."""

@@ -51,7 +51,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     api = sources.api
     cache = sources.cache
     poller = sources.poller
-    cache.check(key[0])
+    cache.watches.check(key[0])
     cache.waiting_for_nodes.discard(key)
     manifest = cache.get_job(key)
     if manifest is None:

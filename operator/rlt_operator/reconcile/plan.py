@@ -11,11 +11,12 @@ from datetime import datetime
 
 from rlt_api.spec.job_spec import OPERATOR, RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
-from rlt_api.status.job_status import RLTrainingJobStatus
+from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.children.programs import build_programs, name_programs
 from rlt_core.job import Job, Manifest
+from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_operator.conditions import Event, build_events, build_rule_events, is_true
 from rlt_operator.lifecycle.admission import (
     checkpoint_missing,
@@ -29,6 +30,7 @@ from rlt_operator.lifecycle.admission import (
     waiting_for_queue,
 )
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
+from rlt_operator.lifecycle.drain import node_is_drained
 from rlt_operator.lifecycle.findings import set_findings
 from rlt_operator.lifecycle.independent_conditions import set_independent_conditions
 from rlt_operator.lifecycle.no_progress import training_without_progress
@@ -72,6 +74,7 @@ READY_STEPS: list[ReadyStep] = [
     job_is_suspended,
     active_deadline_exceeded,
     training_without_progress,
+    node_is_drained,
     cluster_name_taken,
     previous_cluster_terminating,
     restart_delayed,
@@ -88,6 +91,9 @@ READY_STEPS: list[ReadyStep] = [
     cluster_not_ready,
 ]
 """The steps for a job with a valid spec, after STEPS."""
+
+RELEASED = (Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED)
+"""Phases of a job that has released its pods, or is about to."""
 
 REPORT_UPDATES: list[ReportUpdate] = [
     set_findings,
@@ -167,6 +173,18 @@ def is_irreversible(before: RLTrainingJobStatus, plan: Plan) -> bool:
         or (is_true(after, ConditionType.FAILED) and not is_true(before, ConditionType.FAILED))
     )
     return creates_cluster(plan) or ends or plan.delete_job
+
+
+def choose_urgency(before: RLTrainingJobStatus, plan: Plan) -> Urgency:
+    """How urgent the plan's requests are among those of the job's namespace."""
+    after = plan.status or before
+    changes_phase = after.phase != before.phase
+    releases = changes_phase and after.phase in RELEASED
+    stops = after.current_attempt is not None and after.current_attempt.stop is not None
+    if releases or stops or plan.delete_cluster or plan.delete_job:
+        return Urgency.STOP
+    acts = plan.dry_run or plan.apply or plan.submit or plan.events
+    return Urgency.NORMAL if acts or changes_phase else Urgency.PROGRESS
 
 
 def decide(observed: Observed, now: datetime) -> Verdict:

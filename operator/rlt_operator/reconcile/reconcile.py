@@ -12,13 +12,15 @@ from datetime import UTC, datetime
 from rlt_core.job import Job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
+from rlt_core.kubernetes.fair_queue import Urgency
+from rlt_core.kubernetes.fair_slots import set_urgency
 from rlt_core.ray_http import Send
 from rlt_operator import metrics
 from rlt_operator.reconcile.apply import apply, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe, read_kuberay
-from rlt_operator.reconcile.plan import Plan, creates_cluster, is_irreversible, plan
+from rlt_operator.reconcile.plan import Plan, choose_urgency, creates_cluster, is_irreversible, plan
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.transitions import observe_transition
 from rlt_operator.work_queue import Key, Result
@@ -32,12 +34,15 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     cache = sources.cache
     poller = sources.poller
     started = time.monotonic()
+    set_urgency(Urgency.NORMAL)
     if (wait := failures.count_wait(key)) is not None:
         return Result(wait)
     now = datetime.now(UTC)
     try:
         observed = await observe(sources, key)
         planned = plan(observed, now) if observed and not is_unknown(observed) else None
+        if observed and planned:
+            set_urgency(choose_urgency(observed.job.status, planned))
         if observed and planned and is_irreversible(observed.job.status, planned):
             await _refresh(sources, key, planned)
             refreshed = await observe(sources, key)
@@ -49,8 +54,10 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     if observed is None:
         metrics.JOBS.forget(*key)
         failures.clear(key)
+        events.forget(key)
         cache.written.discard(key)
-        await delete_unused_programs(api, cache, key[0])
+        if cache.watches.is_complete(key[0]):
+            await delete_unused_programs(api, cache, key[0])
         return Result(gone=True)
     if is_unknown(observed):
         return Result()  # the first answer of the head wakes the job

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_operator.webhook.key_pair import KeyPair, create_key_pair, parse_key_pair
+from rlt_operator.key_pair import KeyPair, create_key_pair, parse_key_pair
 
 INTERVAL_S = 10.0
 """Requeue interval without a change, and after an error."""

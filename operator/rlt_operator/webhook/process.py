@@ -13,6 +13,7 @@ from pathlib import Path
 from rlt_api.spec.runtime_policy import RuntimePolicy
 from rlt_core.kubernetes import client
 from rlt_operator import http_server, metrics
+from rlt_operator.http_server import Ports
 from rlt_operator.tasks import measure_loop_delay, start, stop_on_signal, wait_for_first
 from rlt_operator.webhook import server
 from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate, serve_folder
@@ -28,7 +29,7 @@ class WebhookOptions:
     """How to serve the admission webhook."""
 
     port: int
-    metrics_port: int
+    ports: Ports
     certificates: CertificateLocation | Path
     """Where the operator stores its own certificate, or a folder that another program fills."""
     clients: ClientCertificates | None = None
@@ -46,8 +47,8 @@ async def run(options: WebhookOptions, runtimes: RuntimePolicy) -> None:
         stack.push_async_callback(api.close)
         tls = Tls(options.clients)
         ready = {"stopping": lambda: not stop.is_set(), "the webhook has no certificate": lambda: tls.has_certificate}
-        probes = await http_server.serve(options.metrics_port, ready=ready, registry=metrics.WEBHOOK_REGISTRY)
-        stack.push_async_callback(probes.cleanup)
+        registry = metrics.WEBHOOK_REGISTRY
+        await stack.enter_async_context(await http_server.serve(options.ports, ready=ready, api=api, registry=registry))
         stack.push_async_callback((await server.serve(options.port, tls, api, runtimes)).cleanup)
         source = options.certificates
         log.info("serving reviews", extra={"inCluster": client.in_cluster()})

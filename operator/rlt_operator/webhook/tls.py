@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from rlt_operator import metrics
+from rlt_operator.key_pair import load_key_pair
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,7 @@ class Tls:
 
     def load(self, certificate: str, key: str) -> None:
         """Use this certificate and key for new connections (PEM). Raises ssl.SSLError if they do not match."""
-        # Python loads them from files only. A file in memory keeps the private key off the disk.
-        descriptor = os.memfd_create("certificate")
-        with open(descriptor, "w") as file:
-            file.write(f"{key}\n{certificate}")
-            file.flush()
-            self.context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+        load_key_pair(self.context, certificate, key)
         self.has_certificate = True
         expiry = x509.load_pem_x509_certificate(certificate.encode()).not_valid_after_utc
         metrics.CERTIFICATE_EXPIRY.set(expiry.timestamp())

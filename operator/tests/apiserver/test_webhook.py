@@ -13,8 +13,8 @@ from apiserver.in_cluster import Kubernetes, Webhook
 from apiserver.waiting import eventually
 from cryptography import x509
 
+from rlt_operator.key_pair import VALIDITY, create_key_pair, parse_key_pair
 from rlt_operator.webhook.certificates import CertificateLocation, build_secret
-from rlt_operator.webhook.key_pair import VALIDITY, create_key_pair, parse_key_pair
 
 pytestmark = pytest.mark.apiserver
 

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from rlt_e2e.ports import free_port
-from rlt_operator.webhook.key_pair import VALIDITY, create_key_pair
+from rlt_operator.key_pair import VALIDITY, create_key_pair
 from rlt_operator.webhook.server import MAX_REVIEW_BYTES, MAX_REVIEWS, MAX_WAITING
 
 pytestmark = pytest.mark.apiserver
@@ -33,7 +33,7 @@ MAX_RSS_MB = 400
 
 
 def review(spec: dict[str, Any], **metadata: Any) -> bytes:
-    """An AdmissionReview of the creation of a job."""
+    """An AdmissionReview for a new job."""
     job = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "sum", **metadata}}
     request = {"uid": "1", "operation": "CREATE", "namespace": "default", "object": {**job, "spec": spec}}
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
@@ -44,7 +44,7 @@ def with_template(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def hostile_bodies() -> Iterator[bytes]:
-    """Large reviews of one text, of many small objects and of deep nesting, and bodies that are no review."""
+    """Large reviews of one text, of many small objects and of deep nesting, and bodies that are not reviews."""
     small: list[dict[str, Any]] = [{}] * (MAX_REVIEW_BYTES // 5)
     yield review(with_template({"metadata": {"annotations": {"a": "x" * 1_400_000}}}))
     yield review(with_template({"spec": {"containers": small}}))

@@ -18,7 +18,7 @@ from rlt_core.kubernetes import api_paths
 from rlt_operator.conditions import format_time
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-WATCHED = ("rltrainingjobs", "rayclusters", "pods", "configmaps", "programs")
+WATCHED = ("rltrainingjobs", "rayclusters", "pods", "configmaps", "programs", "nodes")
 """The resources whose changes are kept for the watches. Programs are ConfigMaps with their own watch."""
 FOREGROUND = "foregroundDeletion"
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from exploration.api_server import WATCHED
-from exploration.world import CONFIG_MAP, JOB, NAME, NAMESPACE, PODS, PROGRAMS, RAY_CLUSTER, SPEC, World
+from exploration.world import CONFIG_MAP, JOB, NAME, NAMESPACE, NODE, PODS, PROGRAMS, RAY_CLUSTER, SPEC, World
 
 from rlt_core import names
 from rlt_core.children.programs import is_programs
@@ -55,10 +55,12 @@ def pods_start(world: World) -> bool:
     if not {CONFIG_MAP, PROGRAMS} <= world.server.objects.keys():
         return False
     pending = [pod for pod in world.pods if pod["status"]["phase"] == "Pending" and _is_alive(pod)]
+    node = "spare" if is_cordoned(world) else "node"
     for pod in pending:
         ready = {"type": "Ready", "status": "True"}
         ip = f"ip-{pod['metadata']['uid']}"
-        _update_pod(world, {**pod, "status": {"phase": "Running", "podIP": ip, "conditions": [ready]}})
+        status = {"phase": "Running", "podIP": ip, "conditions": [ready]}
+        _update_pod(world, {**pod, "spec": {"nodeName": node}, "status": status})
     return bool(pending)
 
 
@@ -110,6 +112,18 @@ def worker_is_evicted(world: World) -> bool:
     conditions = [*worker["status"]["conditions"], disrupted]
     _update_pod(world, {**worker, "status": {**worker["status"], "conditions": conditions}})
     world.server.mark_deleted(f"{PODS}/{worker['metadata']['name']}")
+    return True
+
+
+def node_is_cordoned(world: World) -> bool:
+    """The first node is cordoned, as by `kubectl drain`, whose evictions the API server then rejects.
+
+    Pods that start later get the spare node.
+    """
+    node = world.server.get(NODE)
+    if node is None or is_cordoned(world):
+        return False
+    world.server.update(NODE, {**node, "spec": {"unschedulable": True}})
     return True
 
 
@@ -252,6 +266,7 @@ DISTURBANCES: tuple[Happening, ...] = (
     program_fails,
     head_is_lost,
     worker_is_evicted,
+    node_is_cordoned,
     ray_becomes_silent,
     time_passes,
     user_creates_job,
@@ -271,6 +286,10 @@ DISTURBANCES: tuple[Happening, ...] = (
 def build_world(*, disturbances: int = 0, faults: int = 0) -> World:
     """A world with a new job, which the operator's process has listed."""
     world = World(disturbances=disturbances, faults=faults)
+    for name in ("node", "spare"):
+        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+        world.server.create(api_paths.NODES, node)
     user_creates_job(world)
     for resource in WATCHED:
         world.deliver(resource)
@@ -280,7 +299,13 @@ def build_world(*, disturbances: int = 0, faults: int = 0) -> World:
 def is_foreign(manifest: Manifest) -> bool:
     """Whether a user has created the object."""
     by_operator = bool(manifest["metadata"].get("ownerReferences")) or is_programs(manifest)
-    return manifest["kind"] != "RLTrainingJob" and not by_operator
+    return manifest["kind"] not in ("RLTrainingJob", "Node") and not by_operator
+
+
+def is_cordoned(world: World) -> bool:
+    """Whether the first node is cordoned."""
+    node = world.server.get(NODE) or {}
+    return "spec" in node
 
 
 def _metadata(name: str) -> Manifest:

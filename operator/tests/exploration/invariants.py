@@ -11,10 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from exploration.api_server import parse
-from exploration.environment import is_foreign
+from exploration.environment import is_cordoned, is_foreign
 from exploration.process import Write
 from exploration.world import JOB, NAME, RAY_CLUSTER, World
 
+from rlt_api.schema.crd import KIND
 from rlt_core import names
 
 MIN_STOP_S = 60
@@ -158,10 +159,22 @@ def check(step: Transition) -> None:
             raise Violation(f"{invariant.__name__}: {violation}") from None
 
 
+def stays_on_cordoned_node(world: World) -> str | None:
+    """The problem of a program on a cordoned node without a request to stop it; None otherwise."""
+    job = world.job
+    if job is None or "deletionTimestamp" in job["metadata"] or not is_cordoned(world) or _get_result(job):
+        return None
+    if world.process.failures or "stop" in (_get_status(job).get("currentAttempt") or {}):
+        return None
+    left = [pod["metadata"]["name"] for pod in world.pods if pod.get("spec", {}).get("nodeName") == "node"]
+    return f"a_cordoned_node_is_left: {left} still run on it" if left else None
+
+
 def is_settled(world: World) -> str | None:
     """The problem of a world without further transitions; None if there is none."""
     job = world.job
-    owned = [path for path in world.server.objects if path != JOB and not is_foreign(parse(world.server.objects[path]))]
+    objects = {path: parse(text) for path, text in world.server.objects.items()}
+    owned = [path for path, each in objects.items() if each["kind"] not in (KIND, "Node") and not is_foreign(each)]
     if job is None or "deletionTimestamp" in job["metadata"]:
         left = [*owned, *([JOB] if job else [])]
         return f"deletion_never_wedges: left after the deletion of the job: {left}" if left else None

@@ -171,6 +171,7 @@ class Process:
         for resource in WATCHED:
             _copy_store(self._stores[resource], forked._stores[resource])
         forked.cache.written = set(self.cache.written)
+        forked.cache.waiting_for_nodes = set(self.cache.waiting_for_nodes)
         forked.cache._kuberay_acted = self.cache._kuberay_acted
         forked.poller = self.poller.fork(forked.wake)
         forked.failures = dict(self.failures)
@@ -183,7 +184,7 @@ class Process:
             for name, entry in sorted(self._stores[resource]._entries.items()):
                 parts += [name[1], entry.version, entry.value if isinstance(entry.value, str) else repr(entry.value)]
             parts.append(repr(self._stores[resource].select_removed(self.key)))
-        rest = (self.cache.written, self.cache.is_kuberay_active())
+        rest = (self.cache.written, self.cache.waiting_for_nodes, self.cache.is_kuberay_active())
         return [*parts, self.poller.describe(), repr(rest)]
 
     async def reconcile(self, transport: Transport) -> None:
@@ -218,6 +219,7 @@ class Process:
             "rltrainingjobs": self.cache._wake_self,
             "rayclusters": self.cache._wake_self,
             "programs": self.cache._wake_all_of_namespace,
+            "nodes": self.cache._wake_for_node,
         }.get(resource, self.cache._wake_labelled)
         reflector = Reflector(resource, self._stores[resource], _find_no_path, wake)
         if changes and changes[0][0] == "LIST":
@@ -231,7 +233,7 @@ class Process:
     @property
     def _stores(self) -> dict[str, Store[Any]]:
         cache = self.cache
-        stores = (cache.jobs, cache.ray_clusters, cache.pods, cache.configs, cache.programs)
+        stores = (cache.jobs, cache.ray_clusters, cache.pods, cache.configs, cache.programs, cache.nodes)
         return dict(zip(WATCHED, stores, strict=True))
 
 
@@ -255,6 +257,7 @@ def _copy_store(source: Store[Any], target: Store[Any]) -> None:
     target._removed = {index: list(values) for index, values in source._removed.items()}
     target._reached = dict(source._reached)
     target._names = {index: set(names) for index, names in source._names.items()}
+    target._namespaces = {namespace: dict(names) for namespace, names in source._namespaces.items()}
 
 
 async def _find_no_path() -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from exploration import environment
 from exploration.api_server import WATCHED
-from exploration.invariants import Transition, Violation, check, is_settled
+from exploration.invariants import Transition, Violation, check, is_settled, stays_on_cordoned_node
 from exploration.process import Crash, Fault
 from exploration.world import World
 
@@ -200,6 +200,8 @@ def settle(world: World, known: set[State] | None = None) -> list[State]:
         reconciliations += step.by_operator
         try:
             check(step)
+            if name == environment.program_succeeds.__name__ and (problem := stays_on_cordoned_node(step.before)):
+                raise Violation(problem)
             if writing > MAX_WRITING:
                 raise Violation(f"applying_again_changes_nothing: {writing} reconciliations in succession write")
             if reconciliations > MAX_RECONCILIATIONS:

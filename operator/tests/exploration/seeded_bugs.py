@@ -18,7 +18,7 @@ from rlt_core.kubernetes.client import KubernetesApi
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
-from rlt_operator.lifecycle import running, stopping, terminal
+from rlt_operator.lifecycle import drain, running, stopping, terminal
 from rlt_operator.memory import clocks
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Observed
@@ -163,6 +163,26 @@ def a_finalizer_stays() -> Iterator[None]:
         self.update(path, {**manifest, "metadata": metadata})
 
     with mock.patch.object(ApiServer, "delete_in_foreground", delete_in_foreground):
+        yield
+
+
+@contextmanager
+def a_cordoned_node_wakes_no_job() -> Iterator[None]:
+    """The job learns of a drain at its next requeue alone."""
+    with mock.patch.object(Cache, "_wake_for_node", return_value=None):
+        yield
+
+
+@contextmanager
+def a_drain_stops_the_program_before_the_status_records_it() -> Iterator[None]:
+    """After a lost status write, the end of the program on a cordoned node looks like a stop outside rlt."""
+    real = stopping.stop_program
+
+    def stop_program(observed: Observed, *arguments: Any) -> Verdict | None:
+        waiting = real(observed, *arguments)
+        return waiting and replace(waiting, stop=observed.submission_id)
+
+    with mock.patch.object(drain, "stop_program", stop_program):
         yield
 
 

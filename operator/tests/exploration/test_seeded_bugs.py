@@ -46,6 +46,16 @@ SEEDED = [
         Bounds(disturbances=1, faults=1, depth=3, starts=RUNNING),
     ),
     Seeded(
+        bugs.a_drain_stops_the_program_before_the_status_records_it,
+        own_stop_does_not_fail.__name__,
+        Bounds(disturbances=1, faults=1, depth=4, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.a_cordoned_node_wakes_no_job,
+        "a_cordoned_node_is_left",
+        Bounds(disturbances=1, depth=2, starts=RUNNING),
+    ),
+    Seeded(
         bugs.no_clock_runs_between_a_ready_cluster_and_the_program,
         a_deadline_applies.__name__,
         Bounds(depth=10, starts=NEW),

@@ -30,6 +30,8 @@ RAY_CLUSTER = api_paths.ray_cluster(*KEY)
 PROGRAMS = api_paths.config_map(NAMESPACE, name_programs())
 CONFIG_MAP = api_paths.config_map(NAMESPACE, names.config_map(NAME))
 PODS = api_paths.pods(NAMESPACE)
+NODE = f"{api_paths.NODES}/node"
+"""The node that every pod gets until it is cordoned."""
 DEADLINE_S = 1000
 SPEC: dict[str, Any] = {
     "model": {"fromSeed": {}},

@@ -144,7 +144,7 @@ def _list_optimization(spec: RLTrainingJobSpec) -> Options:
         "train.num_episodes": training.total_epochs,
         "train.max_epochs": training.ppo_epochs,
         "train.batch_size": (training.ppo_mini_batch_size or training.train_batch_size) * spec.rollout.n,
-        "train.micro_batch_size": compute_micro_batch_size(spec, limit),
+        "train.micro_batch_size": compute_micro_batch_size(spec, limit, count_shares(spec)),
         "rollout.micro_batch_size": min(training.log_prob_micro_batch_size_per_device or limit, share),
         "train.dynamic_batch_enable": training.use_dynamic_bsz,
         "train.max_tokens_per_gpu": training.ppo_max_token_len_per_device,

@@ -22,6 +22,16 @@ RULE = "framework-overrides"
 PODS = ("num_nodes", "num_gpus_per_node")
 """Keys that ROLL computes from the devices, whatever the config gives (roll/configs/base_config.py)."""
 
+FIELDS = {
+    "rollout_batch_size": "spec.training.trainBatchSize",
+    "gradient_accumulation_steps": "spec.training.ppoMiniBatchSize",
+    "max_model_len": "spec.rollout.maxModelLen",
+    "tensor_parallel_size": "spec.rollout.tensorParallelSize",
+    "ulysses_size": "spec.training.contextParallelSize",
+    "fsdp_size": "spec.training.fsdp.fsdpSize",
+}
+"""Last part of a key -> the field that gives it without an override."""
+
 
 def validate_roll_fields(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.type roll rejects fields that change the training and have no counterpart in ROLL's RLVR pipeline."""
@@ -34,7 +44,7 @@ def validate_roll_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.overrides are settings of ROLL such as actor_infer.strategy_args.strategy_name=sglang. Their types are
     those of ROLL's config, and devices, parallel sizes and batch sizes fit together and fit the pods."""
     overrides = spec.framework.overrides
-    if spec.framework.type != "roll" or not overrides:
+    if spec.framework.type != "roll":
         return
     for index, text in enumerate(overrides):
         if not re.fullmatch(r"[A-Za-z_][\w.-]*=.*", text, re.DOTALL):
@@ -54,11 +64,12 @@ def validate_roll_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for problem in list_problems(config):
         if not problem.unknown:
             value = _show(config, problem.key)
-            yield _build_finding(_find(arguments, problem.key), value, problem.message, "use a value of this type")
+            yield _build_finding(_find(arguments, problem.key), value, problem.message, problem.fix)
     for contradiction in list_contradictions(config, count_devices(spec.cluster.workers)):
         owner = _find(arguments, contradiction.key)
         value = f"{contradiction.key}={contradiction.value}"
-        yield _build_finding(owner, value, contradiction.message, contradiction.fix)
+        field = "" if owner else FIELDS.get(contradiction.key.rpartition(".")[2], "")
+        yield _build_finding(owner, value, contradiction.message, contradiction.fix, field)
 
 
 def _find(arguments: tuple[Argument, ...], key: str) -> Argument | None:
@@ -69,8 +80,8 @@ def _find(arguments: tuple[Argument, ...], key: str) -> Argument | None:
     return found[-1] if found else None
 
 
-def _build_finding(argument: Argument | None, value: str, message: str, fix: str) -> Finding:
-    field = f"{OVERRIDES}[{argument.index}]" if argument else OVERRIDES
+def _build_finding(argument: Argument | None, value: str, message: str, fix: str, field: str = "") -> Finding:
+    field = field or (f"{OVERRIDES}[{argument.index}]" if argument else OVERRIDES)
     return Finding(field, printable(value), message, fix, rule=RULE, involved=(TYPE, "spec.cluster.workers"))
 
 

@@ -7,17 +7,23 @@ read by verl but not part of its config.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import JsonValue
 
 from rlt_api.blocks.algorithm import Critic
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.framework import Framework
 from rlt_api.blocks.model import Model
-from rlt_api.frameworks.run import Run, choose_resume, compute_micro_batch_size
+from rlt_api.frameworks.known_programs import Program, parse_overrides
+from rlt_api.frameworks.run import Run, choose_resume, compute_micro_batch_size, count_devices
+from rlt_api.frameworks.verl.engines import fit_engine
 from rlt_api.frameworks.verl.overrides import format_override
+from rlt_api.frameworks.verl.parallel import ULYSSES, count_shares, read_engine
 from rlt_api.frameworks.verl.placement import list_placement
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
+from rlt_api.spec.worker_groups import training_group
 
 PROGRAM = ("python3", "-m", "verl.trainer.main_ppo")
 DEFAULT_VERSION = "0.9"
@@ -39,6 +45,12 @@ def build_arguments(spec: RLTrainingJobSpec, run: Run) -> list[str]:
     return [*PROGRAM, *overrides, *spec.framework.overrides]
 
 
+def parse_command(spec: RLTrainingJobSpec) -> Program:
+    """Read the command line of a valid spec like the one of a command job."""
+    _, _, _, *overrides = build_arguments(spec, Run("", "", ""))
+    return Program("verl", parse_overrides(overrides))
+
+
 def list_settings(spec: RLTrainingJobSpec, run: Run) -> Settings:
     """List the settings of a valid spec, without those that keep verl's default."""
     assert spec.data
@@ -56,12 +68,26 @@ def list_settings(spec: RLTrainingJobSpec, run: Run) -> Settings:
         **_list_trainer(spec, run),
         **_list_observability(spec, run),
     }
-    return {key: value for key, value in settings.items() if value is not None}
+    given: Settings = {key: value for key, value in settings.items() if value is not None}
+    return given if is_old(spec.framework) else fit_engine(given, read_engine(_read_overrides(spec)))
 
 
 def is_old(framework: Framework) -> bool:
     """Whether the names are verl 0.5's."""
     return (framework.version or DEFAULT_VERSION) == "0.5"
+
+
+def _read_overrides(spec: RLTrainingJobSpec) -> Mapping[str, JsonValue]:
+    return Program("verl", parse_overrides(spec.framework.overrides)).values
+
+
+def _fit_micro_batch(spec: RLTrainingJobSpec, limit: int) -> int:
+    """Compute a micro-batch for the shares of the engine in framework.overrides, by default FSDP's."""
+    chosen = _read_overrides(spec)
+    context = f"{ACTOR}.megatron.context_parallel_size" if read_engine(chosen) == "megatron" else ULYSSES[0]
+    sizes = {context: spec.training.context_parallel_size, **chosen}
+    shares = count_shares(sizes, training_group(spec).replicas * count_devices(spec))
+    return compute_micro_batch_size(spec, limit, shares or 1)
 
 
 def _list_data(data: Data, spec: RLTrainingJobSpec) -> Settings:
@@ -120,9 +146,7 @@ def _list_actor(spec: RLTrainingJobSpec, model: Model) -> Settings:
     settings: Settings = {
         f"{ACTOR}.strategy": training.strategy,
         f"{ACTOR}.ppo_mini_batch_size": training.ppo_mini_batch_size or training.train_batch_size,
-        f"{ACTOR}.ppo_micro_batch_size_per_gpu": compute_micro_batch_size(
-            spec, training.ppo_micro_batch_size_per_device
-        ),
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": _fit_micro_batch(spec, training.ppo_micro_batch_size_per_device),
         f"{ACTOR}.use_dynamic_bsz": training.use_dynamic_bsz,
         f"{ACTOR}.ppo_max_token_len_per_gpu": training.ppo_max_token_len_per_device,
         f"{ACTOR}.ppo_epochs": training.ppo_epochs,
@@ -171,7 +195,7 @@ def _list_reference(spec: RLTrainingJobSpec, model: Model) -> Settings:
     limit = reference.log_prob_micro_batch_size_per_device if reference else None
     settings: Settings = {
         f"{REF}.strategy": training.strategy,
-        f"{REF}.log_prob_micro_batch_size_per_gpu": compute_micro_batch_size(
+        f"{REF}.log_prob_micro_batch_size_per_gpu": _fit_micro_batch(
             spec, limit or training.ppo_micro_batch_size_per_device
         ),
         f"{REF}.fsdp_config.param_offload": reference.param_offload if reference else False,
@@ -207,7 +231,7 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
         f"{ROLLOUT}.max_num_seqs": rollout.max_num_seqs,
         f"{ROLLOUT}.max_num_batched_tokens": rollout.max_num_batched_tokens or max(BATCHED_TOKENS, longest),
         f"{ROLLOUT}.enable_chunked_prefill": rollout.enable_chunked_prefill,
-        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": compute_micro_batch_size(
+        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": _fit_micro_batch(
             spec, training.log_prob_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device
         ),
         f"{ROLLOUT}.val_kwargs.n": validation.n if validation else 1,
@@ -273,9 +297,7 @@ def _list_critic(critic: Critic, spec: RLTrainingJobSpec, model: Model) -> Setti
         "critic.optim.lr": critic.learning_rate,
         "critic.optim.weight_decay": training.weight_decay,
         f"{'++' if old else ''}critic.optim.betas": [*training.betas],
-        "critic.ppo_micro_batch_size_per_gpu": compute_micro_batch_size(
-            spec, critic.ppo_micro_batch_size_per_device or limit
-        ),
+        "critic.ppo_micro_batch_size_per_gpu": _fit_micro_batch(spec, critic.ppo_micro_batch_size_per_device or limit),
         "critic.ppo_max_token_len_per_gpu": training.ppo_max_token_len_per_device,
         "critic.forward_max_token_len_per_gpu": training.ppo_max_token_len_per_device,
         "critic.ulysses_sequence_parallel_size": training.context_parallel_size,

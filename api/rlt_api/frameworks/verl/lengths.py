@@ -1,0 +1,100 @@
+"""Shares and lengths that verl's engines take: tokens of a sequence, of a micro-batch, and of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlt_api.frameworks.command.devices import read_verl_number
+from rlt_api.frameworks.known_programs import Program
+from rlt_api.frameworks.verl.parallel import read_engine, read_sizes
+from rlt_api.frameworks.verl.problem import ALL, Problem
+from rlt_api.rules.context_lengths import find_context_length
+
+MODEL = "actor_rollout_ref.model.path"
+ROLLOUT = "actor_rollout_ref.rollout"
+UTILIZATION = f"{ROLLOUT}.gpu_memory_utilization"
+MAX_LENGTH = f"{ROLLOUT}.max_model_len"
+MAX_UTILIZATION = 0.9
+"""vLLM's gpu_memory_utilization in its examples. The rest is for NCCL, CUDA's context and fragmentation."""
+LENGTHS = {
+    f"{ROLLOUT}.prompt_length": "data.max_prompt_length",
+    f"{ROLLOUT}.response_length": "data.max_response_length",
+}
+"""Lengths of the engine -> where their defaults are, both in tokens."""
+TRAIN_TOKENS = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+DYNAMIC = "actor_rollout_ref.actor.use_dynamic_bsz"
+"""The default of the other switches."""
+TOKENS = {
+    DYNAMIC: TRAIN_TOKENS,
+    f"{ROLLOUT}.log_prob_use_dynamic_bsz": f"{ROLLOUT}.log_prob_max_token_len_per_gpu",
+    "actor_rollout_ref.ref.log_prob_use_dynamic_bsz": "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu",
+    "critic.use_dynamic_bsz": "critic.ppo_max_token_len_per_gpu",
+}
+"""Micro-batches of tokens -> their maximum on one device."""
+DEFAULT_TOKENS = 16384
+CRITIC_TOKENS = 32768
+
+
+def list_length_problems(program: Program) -> Iterator[Problem]:
+    """List the problems of the engine's share of the device and of the lengths."""
+    share = program.values.get(UTILIZATION)
+    if isinstance(share, int | float) and not 0 < share <= 1:
+        yield Problem(UTILIZATION, "is a share of the device: it must be above 0 and at most 1", since=ALL)
+    elif isinstance(share, int | float) and share > MAX_UTILIZATION:
+        message = (
+            f"leaves {1 - share:.0%} of the device to NCCL, CUDA and the training, so that the engine may run out of "
+            f"memory; use {MAX_UTILIZATION} or less"
+        )
+        yield Problem(UTILIZATION, message)
+    keys = [key if key in program.given else default for key, default in LENGTHS.items()]
+    prompt, response = (read_verl_number(program, key) for key in keys)
+    if prompt and response:
+        yield from _compare_with_model(program, keys, prompt, response)
+        yield from _compare_with_micro_batches(program, prompt + response)
+
+
+def _compare_with_model(program: Program, keys: list[str], prompt: int, response: int) -> Iterator[Problem]:
+    longest = prompt + response
+    length = program.values.get(MAX_LENGTH)
+    if isinstance(length, int) and length < longest:
+        message = f"is less than {keys[0]} {prompt} + {keys[1]} {response}; use {longest} or more"
+        yield Problem(MAX_LENGTH, message)
+    model = program.values.get(MODEL)
+    context = find_context_length(model) if isinstance(model, str) else None
+    if context is None or any("rope" in key or "hf_overrides" in key for key in program.given):
+        return
+    if isinstance(length, int) and length > context:
+        message = f"is more than the context of {context} tokens that {model} has; use {context} or less"
+        yield Problem(MAX_LENGTH, message)
+    elif longest > context:
+        message = (
+            f"{keys[0]} {prompt} + {keys[1]} {response} = {longest} tokens, and {model} has a context of {context}"
+        )
+        yield Problem(next((key for key in reversed(keys) if key in program.given), MODEL), f"{message}; use less")
+
+
+def _compare_with_micro_batches(program: Program, longest: int) -> Iterator[Problem]:
+    """A micro-batch of tokens holds the longest sequence, with sequence parallelism on several devices."""
+    sizes = read_sizes(program.values)
+    engine = read_engine(program.values)
+    parallel = [size for key, size in sizes.items() if engine in ("dp", "veomni") or "context" in key]
+    devices = parallel[0] if parallel else 1
+    unknown = {key for key in program.given if key not in program.values}
+    has_critic = program.values.get("algorithm.adv_estimator", "gae") == "gae"
+    for switch, key in TOKENS.items():
+        is_dynamic = program.values.get(switch, program.values.get(DYNAMIC))
+        if is_dynamic is not True or unknown & {key, TRAIN_TOKENS} or (key.startswith("critic") and not has_critic):
+            continue
+        default = CRITIC_TOKENS if key.startswith("critic") else program.values.get(TRAIN_TOKENS, DEFAULT_TOKENS)
+        tokens = program.values.get(key, default)
+        if not isinstance(tokens, int) or tokens * devices >= longest:
+            continue
+        shown = next((each for each in (key, TRAIN_TOKENS) if each in program.given), switch)
+        on = f" on {devices} devices" if devices > 1 else ""
+        message = (
+            f"{key.rpartition('.')[2]} {tokens}{on} is less than a prompt with its response, {longest} tokens, which "
+            f"verl asserts for each batch; use {-(-longest // devices)} or more"
+        )
+        yield Problem(shown, message)
+        if shown == TRAIN_TOKENS:  # the others follow it
+            return

@@ -1,0 +1,183 @@
+"""Failures without an entry: the exception that the others follow from, the last fatal line, a stall."""
+
+from __future__ import annotations
+
+import pytest
+from knowledge.logs import diagnose, list_codes
+
+from rlt_core.knowledge.scan import CHUNK
+
+STEP = "(TaskRunner pid=7) step:4 - actor/kl_loss:0.1 - critic/score/mean:0.4"
+TRACEBACK = """Traceback (most recent call last):
+  File "/opt/app/train.py", line 31, in fit
+    self.rollout(batch)
+  File "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1750, in _call_impl
+    return forward_call(*args)
+FrobnicateError: the batch has 3 columns"""
+FINAL = """ray.exceptions.RayTaskError(FrobnicateError): ray::TaskRunner.run() (pid=7, ip=10.0.0.1)
+  File "/opt/app/train.py", line 31, in fit
+FrobnicateError: the batch has 3 columns"""
+
+
+def prefix(text: str, process: str) -> str:
+    return "\n".join(f"({process}) {line}" for line in text.splitlines())
+
+
+def test_the_exception_has_the_frame_of_the_programs_code_its_process_and_node() -> None:
+    (finding,) = diagnose("start\n" + prefix(TRACEBACK, "WorkerDict pid=41, ip=10.0.0.3"))
+    assert (finding.code, finding.line) == ("UnknownException", 7)
+    assert finding.evidence == "FrobnicateError: the batch has 3 columns"
+    assert finding.message.endswith("FrobnicateError in fit (/opt/app/train.py:31).")
+    assert (finding.process, finding.node) == ("WorkerDict pid=41, ip=10.0.0.3", "10.0.0.3")
+
+
+@pytest.mark.parametrize(
+    "process",
+    ["(VllmWorker rank=1 pid=9) ERROR 03-25 21:13:53 [core.py:374] ", "[rank3]: ", "node-2: [rank3]: ", "[trainer] ",
+     "Aug 17 18:42:18 node-2 vllm[8052]: (APIServer pid=8052) ", "(ActorWorker(reference-0) pid=136) "],
+)  # fmt: skip
+def test_the_prefixes_of_any_launcher_do_not_hide_it(process: str) -> None:
+    (finding,) = diagnose("\n".join(process + line for line in TRACEBACK.splitlines()))
+    assert finding.evidence == "FrobnicateError: the batch has 3 columns"
+    assert "fit (/opt/app/train.py:31)" in finding.message
+
+
+def test_the_lines_of_several_processes_are_put_together() -> None:
+    other = TRACEBACK.replace("Frobnicate", "Second").replace("train.py", "other.py")
+    lines = zip(prefix(TRACEBACK, "A pid=1").splitlines(), prefix(other, "B pid=2").splitlines(), strict=True)
+    first, *_ = diagnose("\n".join(line for pair in lines for line in pair))
+    assert first.message.endswith("FrobnicateError in fit (/opt/app/train.py:31).")
+
+
+def test_folded_lines_and_source_lines_without_indentation_are_read() -> None:
+    lines = [line.strip() + " [repeated 3x across cluster]" for line in TRACEBACK.splitlines()]
+    (finding,) = diagnose(prefix("\n".join(lines), "WorkerDict pid=41"))
+    assert finding.evidence == "FrobnicateError: the batch has 3 columns"
+
+
+def test_the_first_exception_of_a_chain_is_the_cause() -> None:
+    second = (
+        'Traceback (most recent call last):\n  File "/opt/app/main.py", line 3, in main\nRuntimeError: cannot train'
+    )
+    for link in (
+        "The above exception was the direct cause of the following exception:",
+        "During handling of the above exception, another exception occurred:",
+    ):
+        (finding,) = diagnose(f"{TRACEBACK}\n\n{link}\n\n{second}\n")
+        assert finding.evidence.startswith("FrobnicateError")
+
+
+def test_a_lookup_that_the_program_handles_is_not_the_cause() -> None:
+    lookup = 'Traceback (most recent call last):\n  File "/opt/app/cache.py", line 3, in get\nKeyError: 42'
+    link = "During handling of the above exception, another exception occurred:"
+    (finding,) = diagnose(f"{lookup}\n\n{link}\n\n{TRACEBACK}\n")
+    assert finding.evidence.startswith("FrobnicateError")
+
+
+def test_an_exception_without_a_message_has_its_statement() -> None:
+    (finding,) = diagnose(
+        '  File "/opt/app/a.py", line 3, in f\n    assert world > 1\n           ^^^^^^\nAssertionError\n'
+    )
+    assert finding.evidence == "AssertionError assert world > 1"
+
+
+def test_a_message_of_several_lines_is_joined() -> None:
+    text = (
+        "(S pid=2) FooValidationError: 2 validation errors for ServerConfig\n(S pid=2)   level: must be one of a, b\n"
+    )
+    (finding,) = diagnose(text)
+    assert "level: must be one of a, b" in finding.evidence
+
+
+def test_the_exception_that_ray_names_precedes_earlier_ones() -> None:
+    noise = prefix(TRACEBACK.replace("Frobnicate", "Other"), "Tool pid=3")
+    first, *_ = diagnose(f"{noise}\n{prefix(TRACEBACK, 'WorkerDict pid=41')}\n{FINAL}\n")
+    assert (first.code, first.process) == ("UnknownException", "WorkerDict pid=41")
+    assert first.evidence.startswith("FrobnicateError")
+
+
+def test_it_follows_known_errors_and_precedes_effects_warnings_and_wrappers() -> None:
+    known = "OSError: [Errno 28] No space left on device: '/a'"
+    timeout = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE)"
+    assert list_codes(f"{TRACEBACK}\n{known}") == ["DiskFull", "UnknownException"]
+    assert list_codes(f"{TRACEBACK}\n{timeout}\n{FINAL}") == ["UnknownException", "CollectiveTimeout", "TaskFailed"]
+    assert list_codes(f"{timeout}\n{TRACEBACK}\n{FINAL}") == ["CollectiveTimeout", "UnknownException", "TaskFailed"]
+    assert list_codes(f"x: Connection refused\n{TRACEBACK}") == ["UnknownException", "ConnectionRefused"]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [STEP, "[finished] 3 steps done\nTraining finished", "{'loss': 0.1, 'grad_norm': 0.2}", "Job 'ray_1' succeeded",
+     "Training Progress:  1%| | 1/9 [00:01<00:09, 1.0s/it]\nTraining Progress:  2%| | 2/9 [00:02<00:09, 1.0s/it]",
+     'rlt-progress {"step": 3}', "(skyrl_entrypoint pid=1) Step 2/140: reward/avg_raw_reward 0.244"],
+)  # fmt: skip
+def test_an_exception_after_which_the_program_continues_is_not_found(after: str) -> None:
+    for text in (TRACEBACK, "misc/x.cc:1 NCCL WARN something odd", prefix(TRACEBACK, "Tool pid=3")):
+        assert list_codes(f"{text}\n{after}\n") == []
+        assert list_codes(f"{text}\n{'x' * 99}\n" + f"{'y' * 99}\n" * (2 * CHUNK // 100) + after) == []
+
+
+def test_a_progress_bar_that_is_printed_again_at_the_end_shows_none() -> None:
+    bar = "(TaskRunner pid=7) Training Progress:  1%| | 1/9 [00:01<00:09, 1.0s/it]"
+    assert list_codes(f"{bar}\n{TRACEBACK}\n{bar}\n") == ["UnknownException"]
+
+
+@pytest.mark.parametrize(
+    "before", ["WARNING: kernel is not available", "Exception ignored in: <function f>", "retrying after this error"]
+)
+def test_an_exception_that_its_logger_calls_harmless_is_not_found(before: str) -> None:
+    assert list_codes(f"{before}\n{TRACEBACK}\nmore output\n") == []
+
+
+def test_a_process_that_continues_has_handled_its_exception() -> None:
+    lines = [f"(Engine pid=3) INFO 11-22 18:00:0{second} [core.py:1] ready" for second in range(5)]
+    log = prefix(TRACEBACK, "Engine pid=3") + "\n" + "x" * CHUNK + "\n" + "\n".join(lines) + "\n" + "y" * CHUNK
+    assert list_codes(log) == []
+
+
+def test_an_end_without_another_reason_recalls_what_was_before_the_last_step() -> None:
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    assert list_codes(f"{prefix(TRACEBACK, 'Tool pid=3')}\n{STEP}\n{died}\n") == ["UnknownException", "ActorDied"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "node-1:812:934 [0] transport/foo.cc:12 NCCL WARN Frobnication of peer 3 failed",
+        "[ 812.1] NVRM: Xid (PCI:0000:5e:00): 31, pid=77, name=python3, Ch 00000010",
+        "Sep 01 10:00:00 node-1 kernel: python3[77]: segfault at 0 ip 00007f sp 00007f error 4 in libfoo.so",
+        "srun: error: Requested frobnication is not supported",
+        "slurmstepd: error: couldn't frobnicate the step",
+        "docker: Error response from daemon: frobnication failed.",
+        "4m    Warning   FrobnicationFailed   workload/grpo   couldn't frobnicate",
+        "E0130 09:00:00.123456    1123 frobnicate.go:12] cannot frobnicate pod",
+        "frobnicate.py: error: the option is wrong",
+        "FATAL:   container frobnication failed",
+    ],
+)
+def test_the_last_fatal_line_of_another_program_is_found(line: str) -> None:
+    (finding,) = diagnose(
+        f"start\nerror: an earlier one\n{line}\nsrun: error: node-1: task 0: Exited with exit code 1\n"
+    )
+    assert (finding.code, finding.line) == ("UnknownFatalLine", 3)
+    assert "robnicat" in finding.evidence or "Xid" in finding.evidence or "segfault" in finding.evidence
+
+
+def test_a_line_that_repeats_with_a_remainder_is_a_stall() -> None:
+    line = "2026-01-30 09:00:0{}: (Pool pid=3) buffer has 63 of 64 samples, waiting"
+    (finding,) = diagnose("start\n" + "\n".join(line.format(second) for second in range(3)) + "\n")
+    assert (finding.code, finding.line) == ("RepeatedLastLine", 4)
+    assert "63 of 64" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["buffer has 63 of 64 samples, waiting"] * 2,
+        ["buffer has 64 of 64 samples, waiting"] * 3,
+        [f"buffer has {count} of 64 samples, waiting" for count in range(3)],
+        ["buffer has 63 of 64 samples, waiting"] * 3 + ["go"],
+    ],
+)
+def test_a_wait_that_ends_or_moves_is_not_a_stall(lines: list[str]) -> None:
+    assert list_codes("\n".join(lines)) == []
