@@ -80,7 +80,7 @@ EVERYTHING = (
     "runtimes.default=small",
     "runtimes.required=true",
     "runtimes.checkUse=true",
-    "extraEnv[0].name=HTTPS_PROXY",
+    "extraEnv[0].name=TZ",
     "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
 )
 
@@ -360,8 +360,8 @@ def test_the_full_name_names_every_object_and_reference(render: Render) -> None:
 
 
 def test_the_container_gets_additional_variables(render: Render) -> None:
-    variables = operator_of(render("extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:3128"))["env"]
-    assert variables == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    variables = operator_of(render("extraEnv[0].name=TZ", "extraEnv[0].value=UTC"))["env"]
+    assert variables == [{"name": "TZ", "value": "UTC"}]
     assert "env" not in operator_of(render())
 
 

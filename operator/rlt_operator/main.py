@@ -32,6 +32,7 @@ from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.isolation import reconcile_isolated
 from rlt_operator.reconcile.observe import Sources
+from rlt_operator.reconcile.orphans import count_orphans
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.tasks import measure_loop_delay, start, stop_on_signal, wait_for_first
 from rlt_operator.watch import watch
@@ -96,7 +97,7 @@ async def run(
             lambda key: sources.cache.get_job(key) is not None,
         )
         sources = Sources(api, Cache(queue.wake, on_secret=tokens.put), RayPoller(send, queue.wake), runtimes, access)
-        metrics.UNAVAILABLE_NAMESPACES.set_function(sources.cache.watches.count_unavailable)
+        _count_from(sources.cache)
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(events.flush)
@@ -137,6 +138,12 @@ class Reconciliation:
         self.queue.start()
         await delete_unused_programs(self.api, self.cache)
         await watch(self.queue.wake_all)
+
+
+def _count_from(cache: Cache) -> None:
+    """Compute the metrics of the cache when they are scraped."""
+    metrics.ORPHANS.set_function(lambda: count_orphans(cache))
+    metrics.UNAVAILABLE_NAMESPACES.set_function(cache.watches.count_unavailable)
 
 
 async def _connect(leadership: Leadership, identity: str) -> tuple[KubernetesApi, FencedApi]:

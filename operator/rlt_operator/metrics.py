@@ -58,6 +58,11 @@ CRD_MISSING_FIELDS = Gauge(
     ["crd"],
     registry=REGISTRY,
 )
+ORPHANS = Gauge(
+    "rlt_operator_orphaned_rayclusters",
+    "RayClusters of deleted jobs that `kubectl delete --cascade=orphan` has kept.",
+    registry=REGISTRY,
+)
 REVIEWS = Counter(
     "rlt_operator_reviews", "Admission reviews answered by the webhook.", ["operation", "outcome"], registry=REGISTRY
 )

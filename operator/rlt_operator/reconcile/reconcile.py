@@ -20,6 +20,7 @@ from rlt_operator.reconcile.apply import apply, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe, read_kuberay
+from rlt_operator.reconcile.orphans import report_orphan
 from rlt_operator.reconcile.plan import Plan, choose_urgency, creates_cluster, is_irreversible, plan
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.transitions import observe_transition
@@ -52,13 +53,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:
-        metrics.JOBS.forget(*key)
-        failures.clear(key)
-        events.forget(key)
-        cache.written.discard(key)
-        if cache.watches.is_complete(key[0]):
-            await delete_unused_programs(api, cache, key[0])
-        return Result(gone=True)
+        return await _forget(sources, events, failures, key)
     if is_unknown(observed):
         return Result()  # the first answer of the head wakes the job
     job = observed.job
@@ -93,6 +88,19 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         return failures.wait(key, version)
     failures.clear(key)
     return Result(planned.requeue_after)
+
+
+async def _forget(sources: Sources, events: EventWriter, failures: Failures, key: Key) -> Result:
+    """The job does not exist: nothing is kept of it."""
+    cache = sources.cache
+    metrics.JOBS.forget(*key)
+    failures.clear(key)
+    events.forget(key)
+    cache.written.discard(key)
+    if cache.watches.is_complete(key[0]):
+        await report_orphan(sources.api, cache, key)
+        await delete_unused_programs(sources.api, cache, key[0])
+    return Result(gone=True)
 
 
 async def _refresh(sources: Sources, key: Key, plan: Plan) -> None:
