@@ -54,6 +54,8 @@ class Job:
     """The fields of status.currentAttempt that a newer operator has recorded, and that this version does not have."""
     cancel_requested: bool = False
     """Whether the annotation rlt.dev/cancel is `true`."""
+    token_suffix: str = ""
+    """End of the Secret's name for the token of the present attempt."""
 
     @property
     def has_ended(self) -> bool:

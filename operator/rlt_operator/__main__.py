@@ -39,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asyncio.run(options.run(options))
     except ApiError as error:
         sys.exit(f"rlt-operator: error: {error}. Are the CRDs and the roles of the chart installed?")
+    except ValueError as error:
+        sys.exit(f"rlt-operator: error: {error}")
     except LeadershipLostError as error:
         sys.exit(f"rlt-operator: error: {error}: this replica ends, and a restart puts it on standby")
     except OSError as error:
@@ -63,6 +65,7 @@ async def _run_operator(options: argparse.Namespace) -> None:
     from rlt_operator.http_server import Ports
     from rlt_operator.leader_election import LeaseLocation
     from rlt_operator.main import run
+    from rlt_operator.token_key import KeyLocation
 
     access = None
     if options.network_policy:
@@ -73,6 +76,7 @@ async def _run_operator(options: argparse.Namespace) -> None:
         ports=Ports(options.metrics_port, options.secure_metrics_port),
         certificate=_locate_certificate(options),
         access=access,
+        token_key=KeyLocation(*options.ray_token_key) if options.ray_token_key else None,
         lease=LeaseLocation(*options.leader_election_lease) if options.leader_election_lease else None,
         runtimes=_build_runtime_policy(options),
     )
@@ -141,6 +145,13 @@ def _add_run(commands: Commands) -> None:
         type=_namespaced,
         metavar="NAMESPACE/NAME",
         help="Lease that the leader of several replicas holds; without it this process always reconciles",
+    )
+    run.add_argument(
+        "--ray-token-key",
+        type=_namespaced,
+        metavar="NAMESPACE/NAME",
+        help="Secret with the key from which the tokens of jobs are derived, created if it does not exist; without it "
+        "the heads of running jobs cannot be reached after a restart",
     )
     _add_runtime_options(run)
     _add_network_policy_options(run)
