@@ -54,7 +54,7 @@ USED_CLUSTER_WIDE = {
     "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
 }
 """The same for cluster-scoped resources."""
-USED_WITH_LABELS = {"/namespaces": {"list", "watch"}}
+USED_WITH_LABELS = {"/namespaces": {"get", "list", "watch"}}
 """The same, with namespaces that are selected by labels."""
 USED_IN_RELEASE_NAMESPACE = {
     "/secrets": {"get", "patch", "create"},
