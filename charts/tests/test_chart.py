@@ -56,7 +56,7 @@ USED_CLUSTER_WIDE = {
     "authorization.k8s.io/subjectaccessreviews": {"create"},
 }
 """The same for cluster-scoped resources."""
-USED_WITH_LABELS = {"/namespaces": {"list", "watch"}}
+USED_WITH_LABELS = {"/namespaces": {"get", "list", "watch"}}
 """The same, with namespaces that are selected by labels."""
 USED_IN_RELEASE_NAMESPACE = {
     "/secrets": {"get", "patch", "create"},

@@ -215,7 +215,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Permissions in all namespaces, or in each watched one. No list of Secrets, no writes to pods. */}}
+{{/* Permissions in all namespaces, or in each watched one. No reads of Secrets, no writes to pods. */}}
 {{- define "rlt-operator.rules" -}}
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs]
