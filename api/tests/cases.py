@@ -24,6 +24,7 @@ from job_specs import (
     files,
     gpus,
     groups,
+    hub_data,
     hub_model,
     images,
     judge,
@@ -34,6 +35,7 @@ from job_specs import (
     stop_timeout,
     tools,
     two_vendors,
+    wandb,
     workers,
 )
 
@@ -67,6 +69,7 @@ class Case:
         return f"{self.rule}-{CASES.index(self)}"
 
 
+EXACT = [{"name": "exact"}]
 TRAIN, MINI, MICRO = (
     f"spec.training.{each}" for each in ("trainBatchSize", "ppoMiniBatchSize", "ppoMicroBatchSizePerDevice")
 )
@@ -250,6 +253,121 @@ CASES = [
         {"checkpoint": {"resume": "job", "resumeFromJob": "again"}, "storage.claimName": "runs"},
         "remove it and use resume: auto",
         name="again",
+    ),
+    *(
+        Case("model-family", at, {**hub_model(path), **gpus(8), **change}, fix)
+        for at, path, change, fix in (
+            (
+                "spec.data.imageKey",
+                "Qwen/Qwen2.5-0.5B-Instruct",
+                {"data": images()["data"], "rewards": EXACT},
+                "remove it",
+            ),
+            (
+                "spec.training.expertParallelSize",
+                "mistralai/Mixtral-8x7B-v0.1",
+                {"training.expertParallelSize": 2},
+                "remove",
+            ),
+            (
+                "spec.algorithm.routerBiasUpdateRate",
+                "/mnt/rlt/models/OLMoE-1B-7B-0924",
+                {"algorithm.routerBiasUpdateRate": 0.001},
+                "remove it",
+            ),
+            (
+                "spec.model.lora.targetModules[0]",
+                "Qwen/Qwen3-0.6B",
+                {"model.lora": {"rank": 8, "targetModules": ["q_porj", "v_proj"]}},
+                "did you mean q_proj?",
+            ),
+        )
+    ),
+    *(
+        Case("hub-name", "spec.data.hub.name", hub_data(name), fix)
+        for name, fix in (
+            ("https://huggingface.co/datasets/openai/gsm8k", "use openai/gsm8k"),
+            ("datasets/openai/gsm8k", "use openai/gsm8k"),
+            ("openai/gsm8k@main", "use openai/gsm8k, and data.hub.revision: main"),
+            ("/mnt/rlt/data/gsm8k", "data.files"),
+            ("data/train.parquet/x", "data.files"),
+        )
+    ),
+    Case(
+        "function-module",
+        "spec.rewards[0].function.name",
+        {"rewards": [{"function": {"name": "rewards.py:score", "configMap": "r"}}]},
+        "use rewards:score",
+    ),
+    Case(
+        "function-module",
+        "spec.rollout.multiTurn.agent.name",
+        {"rollout.multiTurn.agent": {"name": "team.agent.py:run"}},
+        "use team.agent:run",
+    ),
+    Case(
+        "function-module",
+        "spec.rollout.multiTurn.environment",
+        {"rollout.multiTurn.environment": "games.py:Chess"},
+        "use games:Chess",
+    ),
+    Case(
+        "function-module",
+        "spec.algorithm.advantageFunction.name",
+        {"algorithm.advantageFunction": {"name": "mine..own:advantage"}},
+        "use mine.own:advantage",
+    ),
+    Case("wandb-name", "spec.observability.wandb.project", wandb("team/runs"), "use runs, and wandb.entity: team"),
+    *(
+        Case("judge-url", f"{JUDGE}.baseUrl", judge(baseUrl=f"http://judge:8000/v1{end}"), "use http://judge:8000/v1")
+        for end in ("/chat/completions", "/completions/", "/models", "?key=1")
+    ),
+    Case(
+        "pod-template-shape",
+        "spec.cluster.workers[0].podTemplate.spec.hostNetwork",
+        workers(podTemplate={"spec": {"hostNetwork": "true"}}),
+        "use true",
+    ),
+    Case(
+        "context-length",
+        "spec.data.maxResponseLength",
+        {**hub_model("Qwen/Qwen2.5-0.5B-Instruct"), **gpus(), "data.maxResponseLength": 32_768},
+        "use 32256 or less",
+    ),
+    Case(
+        "context-length",
+        "spec.rollout.maxModelLen",
+        {**hub_model("Qwen/Qwen3-0.6B"), **gpus(), "rollout.maxModelLen": 131_072},
+        "use 40960",
+    ),
+    Case(
+        "command-launcher",
+        "spec.framework.command[0]",
+        {"framework.command": ["torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py"]},
+        "Ray actors",
+        base=COMMAND,
+    ),
+    Case("host-memory", f"{POD}.memory", {"model.path": "Qwen/Qwen2.5-7B-Instruct"}, "use 25Gi or more", base=VERL),
+    Case(
+        "engine-memory",
+        "spec.framework.command",
+        {
+            **gpus(8),
+            "framework.command": [*COMMAND["framework"]["command"], "actor_rollout_ref.model.path=Qwen/Qwen2.5-72B"],
+        },
+        "use actor_rollout_ref.rollout.tensor_model_parallel_size=8",
+        base=COMMAND,
+    ),
+    Case("multus", "spec.network.attach", {"network.attach": "multus", **gpus()}, "NetworkAttachmentDefinition"),
+    *(
+        Case("command", f"spec.framework.command[{index}]", {"framework.command": words}, "bash, -c", base=COMMAND)
+        for index, words in (
+            (0, ["cd", "/workspace", "&&", "python3", "train.py"]),
+            (2, ["python3", "train.py", "|", "tee", "log"]),
+            (2, ["python3", "train.py", "2>&1"]),
+            (0, ["A=1", "python3", "train.py"]),
+            (0, ["source", "env.sh"]),
+        )
     ),
     # batches
     Case("batch-divisibility", MINI, {"training.ppoMiniBatchSize": 12}, "use 8 or 16", cel=True),
@@ -701,7 +819,7 @@ CASES = [
         "engine-memory",
         "spec.rollout.gpuMemoryUtilization",
         {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.1, **gpus()},
-        "use 0.2",
+        "use 0.35",
     ),
     Case("accelerator-memory", "spec.cluster.workers[0].accelerator.memory", {"model": QWEN_7B, **gpus(1)}),
     Case(

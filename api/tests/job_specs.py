@@ -105,6 +105,16 @@ def hub_model(path: str) -> Json:
     return {"model": {"path": path, "fromSeed": None}}
 
 
+def hub_data(name: str) -> Json:
+    """Return data from the hub."""
+    return {"data": {"preset": None, "hub": {"name": name}}, "rewards": [{"name": "exact"}]}
+
+
+def wandb(project: str) -> Json:
+    """Return a job that reports to a project of Weights & Biases."""
+    return {"observability.wandb": {"apiKey": {"name": "wandb", "key": "key"}, "project": project}}
+
+
 def files(*paths: str) -> Json:
     """Return data from files."""
     return {"data": {"preset": None, "files": list(paths)}, "rewards": [{"name": "exact"}]}

@@ -50,10 +50,15 @@ def test_the_command_of_a_job() -> None:
         ("--ckpt.best_metric_key=eval_math_pass1", "replaces spec.checkpoint.keepBest; use that field"),
         ("--eval.dataset=math", None),
         ("--ds.zpg=8", None),
-        ("--ds.zgp=8", "is not an option of OpenRLHF 0.11.2; did you mean --ds.zpg?"),
     ],
 )
 def test_override_gets_a_warning(override: str, warning: str | None) -> None:
     spec = resolve({"framework.overrides": [override]})
     found = [each for each in warn_framework(spec) if each.startswith("spec.framework.overrides")]
     assert found == ([f"spec.framework.overrides[0]: {override}: {warning}"] if warning else [])
+
+
+@pytest.mark.parametrize(("override", "fix"), [("--ds.zgp=8", "did you mean --ds.zpg?"), ("--foo=1", "remove it")])
+def test_an_unknown_option_is_rejected(override: str, fix: str) -> None:
+    (found,) = validate_job("sum", merged(OPENRLHF, {"framework.overrides": [override]})).findings
+    assert (found.field, found.fix) == ("spec.framework.overrides[0]", fix)

@@ -30,7 +30,9 @@ def with_worker(template: Json) -> Json:
 
 
 def find(spec: Json, **runtime: Any) -> tuple[Finding, ...]:
-    return validate_job("sum", spec, runtime).findings
+    """The findings of the level alone: the fragments are not complete pods."""
+    found = validate_job("sum", spec, runtime).findings
+    return tuple(each for each in found if each.rule != "pod-template-shape")
 
 
 @pytest.mark.parametrize("template", ATTACKS.values(), ids=ATTACKS)

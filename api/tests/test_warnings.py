@@ -114,46 +114,6 @@ def test_other_losses_than_the_clipped_ones_have_a_gradient_in_bypass_mode() -> 
     assert not warnings({**algorithm, "policyLoss": "vanilla"}, {"topP": 0.5})  # an error
 
 
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        ({"container": []}, "podTemplate.container: container: is not a field"),
-        ({"spec": {"container": []}}, "spec.container: container: is not a field; did you mean containers?"),
-        ({"spec": {"containers": {}}}, "spec.containers: {}: must be a list; use a list"),
-        ({"spec": {"terminationGracePeriodSeconds": "30"}}, "must be an integer; write 30 without quotes"),
-        ({"spec": {"containers": [{"name": "ray-head"}]}}, "containers[0].name: ray-head: is not in these pods"),
-        ({"spec": {"containers": [{"image": "x"}]}}, "containers[0].name: none: is required: ray-worker is the"),
-        ({"spec": {"hostNetwork": "yes"}}, "spec.hostNetwork: yes: must be true or false"),
-        ({"metadata": {"labels": {"a": "b"}}, "spec": {"hostNetwork": True, "containers": [{"name": "x"}]}}, None),
-    ],
-)
-def test_an_invalid_pod_template_gets_a_warning(template: dict[str, Any], expected: str | None) -> None:
-    spec = RLTrainingJobSpec.model_validate({"cluster": {"workers": [{"podTemplate": template}]}})
-    found = [each for each in find_warnings(spec) if "podTemplate" in each]
-    assert len(found) == (expected is not None)
-    assert not expected or expected in found[0]
-
-
-@pytest.mark.parametrize(
-    ("resources", "expected"),
-    [
-        ({"limits": {"cpu": "4"}}, "limits.cpu: 4: differs from spec.cluster.workers[0].resources.cpu 8, which Ray"),
-        ({"requests": {"memory": "32Gi"}}, "remove it, and set spec.cluster.workers[0].resources.memory"),
-        ({"limits": {"nvidia.com/gpu": 4}}, "limits[nvidia.com/gpu]: 4: differs from spec.cluster.workers[0].accel"),
-        ({"limits": {"cpu": None}}, "limits.cpu: None: differs from"),
-        ({"limits": {"cpu": "8000m", "memory": "65536Mi", "nvidia.com/gpu": "8", "rdma/hca": "1"}}, None),
-        ({"requests": None}, None),
-    ],
-)
-def test_resources_of_a_pod_template_that_differ_are_warned_about(resources: Any, expected: str | None) -> None:
-    template = {"spec": {"containers": [{"name": "ray-worker", "resources": resources}, {"name": "other"}]}}
-    group = {**GPUS, "resources": {"cpu": "8", "memory": "64Gi"}, "podTemplate": template}
-    spec = RLTrainingJobSpec.model_validate({"cluster": {"workers": [group]}})
-    found = [each for each in find_warnings(spec) if "podTemplate" in each]
-    assert len(found) == (expected is not None)
-    assert not expected or expected in found[0]
-
-
 HUB = {"data": {"hub": {"name": "openai/gsm8k"}}, "rewards": [{"name": "gsm8k"}]}
 MODEL = {"path": "Qwen/Qwen3-0.6B"}
 GPUS = {"resources": {"cpu": "500m", "memory": "64Gi"}, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}

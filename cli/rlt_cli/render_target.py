@@ -18,9 +18,9 @@ from rlt_cli.output import print_message
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_core.network_status import blocks_start
-from rlt_core.targets.compose import build_compose_file
+from rlt_core.targets.compose import PROGRAMS_PATH, build_compose_file
 from rlt_core.targets.docker import build_docker_script
-from rlt_core.targets.dstack import build_fleet, build_task
+from rlt_core.targets.dstack import build_fleet, build_task, name_programs_file
 from rlt_core.targets.launch import Launch, build_launch, decide_host_network
 from rlt_core.targets.left_out import find_left_out
 from rlt_core.targets.ray import build_ray_script
@@ -33,6 +33,7 @@ TARGETS: Mapping[str, Callable[[Launch, SlurmOptions], Mapping[str, str]]] = {
     "dstack": lambda launch, _: {
         f"{launch.name}.fleet.dstack.yml": to_yaml(build_fleet(launch)),
         f"{launch.name}.dstack.yml": to_yaml(build_task(launch)),
+        name_programs_file(launch): f"{launch.programs}\n",
     },
     "slurm": lambda launch, options: {f"{launch.name}.sbatch": build_slurm_script(launch, options)},
 }
@@ -63,8 +64,10 @@ def render_target(
     reject_held_job(job, file)
     for warning in find_left_out(job):
         print_message(f"warning: {warning}")
+    programs = {"programs": PROGRAMS_PATH} if target == "compose" else {}
     try:
-        return dict(TARGETS[target](build_launch(job, storage=storage, any_port=target in SHARED_MACHINES), slurm))
+        launch = build_launch(job, storage=storage, any_port=target in SHARED_MACHINES, **programs)
+        return dict(TARGETS[target](launch, slurm))
     except ValueError as error:
         raise Failure(f"{job.name}: {error}", next=f"{program_name()} render --help") from error
 

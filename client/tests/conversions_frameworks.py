@@ -97,7 +97,7 @@ FRAMEWORKS = (
         "actor_rollout_ref:\n  model: {path: /m/q}\n  actor: {ppo_mini_batch_size: '${data.train_batch_size}'}\n"
         "trainer: {nnodes: 2, n_gpus_per_node: 4, experiment_name: q}\n",
         {f"{WORKERS}.replicas": 2, f"{WORKERS}.accelerator.count": 4},
-        ("actor_rollout_ref.actor.ppo_mini_batch_size: ${data", "defaults: it belongs to Hydra"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size: ${data", 'defaults ["ppo_trainer"]: it belongs to Hydra'),
         last=(
             "data.train_batch_size=64",
             "data.train_files=[/d/a.parquet]",

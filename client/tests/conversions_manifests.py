@@ -32,13 +32,13 @@ spec:
                 "nodeSelector": {"a": "b"},
                 "resources": {"cpu": "8", "memory": "64Gi"},
                 "accelerator": {"resourceName": "nvidia.com/gpu", "count": 4},
+                "podTemplate": {"spec": {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]}},
             },
         },
         (
-            "spec.enableInTreeAutoscaling: a job has a fixed number",
+            "spec.enableInTreeAutoscaling true: a job has a fixed number",
             "the program: a RayCluster has none",
-            "spec.workerGroupSpecs[0].template.spec.volumes d: set spec.storage.claimName: c",
-            "spec.workerGroupSpecs[0].template.spec.containers[0].resources rdma/hca",
+            "spec.workerGroupSpecs[0].template.spec.containers[0].resources.limits.rdma/hca 1",
         ),
     ),
     Conversion(
@@ -63,8 +63,9 @@ spec:
             "ttlSecondsAfterFinished": 60,
             f"{WORKERS}.resources": {"cpu": "1", "memory": "2Gi"},
             "cluster.env": [{"name": "A", "value": "1"}],
+            "framework.runtimeEnv": {"pip": ["x"]},
         },
-        ("runtimeEnvYAML pip: install it",),
+        ("spec.shutdownAfterJobFinishes true",),
         last=("trainer.nnodes=1",),
     ),
     Conversion(
@@ -101,10 +102,19 @@ spec:
     Master: {replicas: 1, restartPolicy: OnFailure, template: {spec: {containers: [{name: pytorch, image: i,
       command: [python3, train.py], args: ["--epochs=1"],
        resources: {limits: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 4}}}]}}}
-    Worker: {replicas: 3, template: {spec: {containers: [{name: pytorch, image: i, command: [python3, train.py]}]}}}
+    Worker: {replicas: 3, template: {spec: {containers: [{name: pytorch, image: i, command: [python3, worker.py],
+      resources: {limits: {cpu: 4, memory: 8Gi, nvidia.com/gpu: 4}}}]}}}
 """,
-        {f"{WORKERS}.replicas": 4, f"{WORKERS}.accelerator.count": 4, "failurePolicy.maxRestarts": 1},
-        ("spec.nprocPerNode: torchrun", "spec.runPolicy.schedulingPolicy: no counterpart"),
+        {
+            f"{WORKERS}.replicas": 4,
+            f"{WORKERS}.accelerator.count": 4,
+            "failurePolicy.maxRestarts": 1,
+            "scheduling.queueName": "q",
+        },
+        (
+            "spec.nprocPerNode 4: torchrun",
+            'spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].command ["python3"',
+        ),
         last=("train.py", "--epochs=1"),
     ),
 )

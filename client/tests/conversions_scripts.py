@@ -59,20 +59,22 @@ SCRIPTS = (
     Conversion(
         "network variables",
         f"export NCCL_IB_HCA=mlx5_0,mlx5_1 NCCL_IB_GID_INDEX=3 GLOO_SOCKET_IFNAME=eth0\n{VERL} x=1",
-        {"network.hcas": ["mlx5_0", "mlx5_1"], "network.socketInterface": "eth0"},
-        ("line 1: NCCL_IB_GID_INDEX=3: the network profile sets it",),
+        {
+            "network": {"hcas": ["mlx5_0", "mlx5_1"], "socketInterface": "eth0"},
+            "cluster.env": [{"name": "NCCL_IB_GID_INDEX", "value": "3"}],
+        },
     ),
     Conversion(
         "a value that only the machine has",
         f"{VERL} data.train_files=$HOME/d.parquet",
-        {"framework.command": ["bash", "-c", f'{VERL} "data.train_files=$HOME/d.parquet"']},
+        {"framework.command": ["bash", "-c", f"{VERL} data.train_files=$HOME/d.parquet"]},
         ("line 1: value of HOME: it is not in the script",),
     ),
     Conversion(
         "a condition",
         f"if [ -z $X ]; then\n export M=a\nelse\n export M=b\nfi\n{VERL} x=$M",
         last=("x=a",),
-        left_out=("line 4: variable M: it is set in a condition",),
+        left_out=("line 1: if [ -z $X ]: it is true", "line 3: else export M=b: another branch is taken"),
     ),
     Conversion("a here-document", f"cat > c.yaml <<'EOF'\nit's: [\nEOF\n{VERL} x=1", last=("x=1",)),
     Conversion(
@@ -99,9 +101,12 @@ SCRIPTS = (
             f"{WORKERS}.accelerator.count": 8,
             "activeDeadlineSeconds": 129600,
             f"{WORKERS}.resources": {"memory": "900Gi", "cpu": "64"},
-            "cluster.image": "verl.sif",
+            "cluster.image": None,
         },
-        ("line 6: #SBATCH --partition=batch: Slurm's queues",),
+        (
+            "line 6: #SBATCH --partition=batch: Slurm's queues",
+            "line 9: image verl.sif: cluster.image is an image of a registry",
+        ),
         last=("trainer.nnodes=4",),
     ),
     Conversion(

@@ -29,7 +29,7 @@ def test_fields_are_set_and_the_rest_is_named(case: Conversion) -> None:
     converted = convert(case.source, "source", case.to)  # type: ignore[arg-type]
     draft = Draft(spec=converted.manifest["spec"])
     assert {path: draft.get(path) for path in case.fields} == case.fields
-    notes = [str(note) for note in converted.left_out]
+    notes = [text for note in converted.left_out for text in (str(note), f"{note.what}: {note.why}")]
     for beginning in case.left_out:
         assert any(note.startswith(beginning) for note in notes), notes
     if case.last:
@@ -46,6 +46,7 @@ def test_the_output_is_valid_but_for_what_the_source_cannot_give(case: Conversio
         "spec.cluster.workers[0].resources",
         "spec.cluster.workers[0].resources.cpu",
         "spec.cluster.workers[0].resources.memory",
+        "spec.cluster.workers[0].accelerator.count",
         "spec.rewards",
         "spec.data",
         "spec.model",
@@ -84,6 +85,21 @@ SCRIPTS = (
     "D=${U:-\"${V:-/v}/data\"}; F=${U:-\"${D}/f.parquet\"}; show \"$F\"",
     "A=2; B=3; show $(((A + B) * 2)) $(($A*${B}))",
     "export A=1 B=2; show $A$B \"${A}_${B}\"",
+    "O='--a 1 --b 2'; show $O \"$O\" x$O.y",
+    "f() { show \"$1\" $2 \"$@\"; }; f a 'b c'",
+    "for x in a b; do A+=(--x $x); done; show \"${A[@]}\"",
+    ": \"${X:=/m}\"; show $X",
+    "M=/m/Q-7B.bin; show ${M##*/} ${M%.bin} ${M/Q/R} ${M,,} ${M:0:2} $(basename $M) $(dirname \"$M\")",
+    "A=(a b c); show ${#A[@]} ${A[1]} \"${A[@]:1}\" \"${A[*]}\"",
+    "show $(seq 2 2 6) $((7/2)) ${U:-a b} \"${U:-a b}\"",
+    "while [[ $# -gt 0 ]]; do M=$2; shift; done; if [ -z \"$M\" ]; then M=d; fi; show $M",
+    "case 1 in 0) X=a ;; 1|2) X=b ;; *) X=c ;; esac; show $X",
+    "[ -n \"$Q\" ] && Z=1; Z=${Z:-2}; show $Z",
+    "X=$(cat <<EOF\na b\nEOF\n); show \"$X\"",
+    "read -r -d '' C <<EOF\nrun $((1+1))\nEOF\nshow \"$C\"",
+    "show $@ \"$@\" \"$1\" e$1",
+    "if [[ \"$A\" == x* || 1 -gt 2 ]]; then B=1; elif (( 3 > 2 )); then B=2; fi; show $B",
+    "A=(\n  a # it's (\n  'b c'\n); show \"${A[@]}\"",
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from verl_jobs import RUN
 
 from rlt.convert.convert import convert
 from rlt.convert.draft import ConvertError
-from rlt.convert.roll import OF_THE_RUN, resolve_references
+from rlt.convert.roll import resolve_references
+from rlt.convert.roll_job import OF_THE_RUN
 from rlt_api.frameworks.roll.settings import build_config
 from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -97,7 +98,7 @@ def test_contradictions_and_unknown_keys_are_comments() -> None:
     text = SOURCE.replace("rollout_batch_size: 64", "rollout_batch_size: 60").replace("save_steps", "save_step")
     found = {each.what: each.why for each in convert(text, "source.yaml", "roll").left_out}
     assert "is not divisible by the 8 data-parallel shares" in found["rollout_batch_size 60"]
-    assert "did you mean save_steps?" in found["save_step"]
+    assert "did you mean save_steps?" in found["save_step 10"]
 
 
 def test_other_sources_are_rejected() -> None:

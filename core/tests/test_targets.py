@@ -9,6 +9,7 @@ import re
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ import pytest
 import yaml
 
 from rlt_core.job import Job, parse_job
-from rlt_core.targets.compose import build_compose_file
+from rlt_core.targets.compose import PROGRAMS_PATH, build_compose_file
 from rlt_core.targets.docker import build_docker_script
 from rlt_core.targets.dstack import build_fleet, build_task
 from rlt_core.targets.launch import Launch, build_launch, decide_host_network
 from rlt_core.targets.left_out import find_left_out
+from rlt_core.targets.programs import build_programs_archive
 from rlt_core.targets.ray import build_ray_script
+from rlt_core.targets.shell import PROGRAMS_MARK
 from rlt_core.targets.slurm import SlurmOptions, build_slurm_script
-from rlt_core.targets.slurm_containers import RUNTIMES
+from rlt_core.targets.slurm_containers import RUNTIMES, ContainerRuntime
 from rlt_pod import await_nodes
+from rlt_pod.preflight.expected import parse_expected
 from separate_environment import install
 
 GOLDEN = Path(__file__).parent / "golden/targets"
@@ -44,6 +48,8 @@ VERL: dict[str, Any] = {
     "storage": {"claimName": "checkpoints", "mountPath": "/checkpoints"},
     "scheduling": {"queueName": "team"},
     "activeDeadlineSeconds": 2592000,
+    "preflight": {"level": "basic"},
+    "failurePolicy": {"maxRestarts": 3, "progressDeadlineSeconds": 3600},
     "cluster": {
         "image": "registry.example/verl:rocm",
         "workers": [
@@ -92,17 +98,24 @@ def launch(name: str, spec: dict[str, Any], **options: Any) -> Launch:
     return build_launch(decide(name, spec), **options)
 
 
+def shown(name: str, spec: dict[str, Any], **options: Any) -> Launch:
+    """A launch with a short text instead of the programs."""
+    return replace(launch(name, spec, **options), programs="UHJvZ3JhbXM=")
+
+
 def to_yaml(*documents: dict[str, Any]) -> str:
     return yaml.safe_dump_all(documents, sort_keys=False, width=120)
 
 
 TEXTS: dict[str, Callable[[], str]] = {
-    "verl.ray.sh": lambda: build_ray_script(launch("verl", VERL)),
-    "verl.docker.sh": lambda: build_docker_script(launch("verl", VERL)),
-    "verl.podman.sbatch": lambda: build_slurm_script(launch("verl", VERL), SlurmOptions("podman", "mi300x", "rl")),
-    "verl.dstack.yml": lambda: to_yaml(build_fleet(launch("verl", VERL)), build_task(launch("verl", VERL))),
-    "roll.apptainer.sbatch": lambda: build_slurm_script(launch("roll", TWO_GROUPS), SlurmOptions("apptainer")),
-    "roll.compose.yaml": lambda: to_yaml(build_compose_file(launch("roll", ONE_NODE, storage="/data"))),
+    "verl.ray.sh": lambda: build_ray_script(shown("verl", VERL)),
+    "verl.docker.sh": lambda: build_docker_script(shown("verl", VERL)),
+    "verl.podman.sbatch": lambda: build_slurm_script(shown("verl", VERL), SlurmOptions("podman", "mi300x", "rl")),
+    "verl.dstack.yml": lambda: to_yaml(build_fleet(shown("verl", VERL)), build_task(shown("verl", VERL))),
+    "roll.apptainer.sbatch": lambda: build_slurm_script(shown("roll", TWO_GROUPS), SlurmOptions("apptainer")),
+    "roll.compose.yaml": lambda: to_yaml(
+        build_compose_file(shown("roll", ONE_NODE, storage="/data", programs=PROGRAMS_PATH))
+    ),
 }
 
 
@@ -161,20 +174,108 @@ def test_paths_move_to_the_given_storage() -> None:
 
 
 def test_jobs_that_share_machines_have_free_ports_for_metrics() -> None:
-    assert "--port" not in launch("sum", BUILTIN).files["/mnt/rlt/configs/sum-11111111/program.sh"]
-    program = launch("sum", BUILTIN, any_port=True).files["/mnt/rlt/configs/sum-11111111/program.sh"]
-    assert "--port \\\n  0\n" in program
+    for spec in (BUILTIN, TWO_GROUPS):
+        alone = launch("sum", spec)
+        assert "--port" not in alone.files[alone.program]
+        shared = launch("sum", spec, any_port=True)
+        assert re.search(r"--port( \\\n )? 0", shared.files[shared.program])
+
+
+def write_files(moved: Launch) -> None:
+    """What a rendered script writes."""
+    Path(moved.folder).mkdir(parents=True)
+    for path, text in {**moved.files, moved.encoded_programs: moved.programs}.items():
+        Path(path).write_text(text)
 
 
 def test_a_step_before_the_program_runs_once(tmp_path: Path) -> None:
     steps = [{"name": "data", "command": ["python3", "-c", "print('prepared')"]}]
     framework = {"type": "command", "command": ["python3", "-c", "print('trained')"], "prepare": steps}
-    spec = {"framework": framework, "cluster": ONE_NODE["cluster"]}
-    moved = launch("sum", spec, storage=str(tmp_path))
-    Path(moved.folder).mkdir(parents=True)
-    Path(moved.program).write_text(moved.files[moved.program])
+    moved = launch("sum", {"framework": framework, "cluster": ONE_NODE["cluster"]}, storage=str(tmp_path))
+    write_files(moved)
     outputs = [subprocess.run(["bash", moved.program], capture_output=True, text=True, check=True) for _ in range(2)]
-    assert [each.stdout.split() for each in outputs] == [["prepared", "trained"], ["trained"]]
+    words = [[line for line in each.stdout.splitlines() if "rlt" not in line and "-" not in line] for each in outputs]
+    assert words == [["prepared", "trained"], ["trained"]]
+    logs = sorted((tmp_path / "runs/sum-11111111/attempts").glob("*/program.log"))
+    assert [log.read_text() for log in logs] == ["trained\n", "trained\n"]
+
+
+def test_the_preflight_expects_machines_instead_of_pods() -> None:
+    expected = parse_expected(launch("verl", VERL).files["/checkpoints/configs/verl-11111111/preflight.json"])
+    assert (expected.level, expected.head_service, expected.shared_storage) == ("basic", "", True)
+    assert (expected.head.shared_memory, expected.workers[0].shared_memory) == (0, 128 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ({}, "--first-step-deadline 7200"),
+        ({"failurePolicy": {"progressDeadlineSeconds": 60}}, "--progress-deadline 60"),
+        ({"observability": {"debugger": "ray"}}, "--progress-deadline 0"),
+    ],
+)
+def test_the_deadline_for_progress_is_the_one_of_kubernetes(more: dict[str, Any], option: str) -> None:
+    job = launch("sum", {**BUILTIN, **more})
+    assert option in job.files[job.program]
+
+
+def test_a_job_that_only_checks_runs_neither_steps_nor_program() -> None:
+    step = {"name": "data", "command": ["python3", "download.py"]}
+    framework = {"type": "command", "command": ["python3", "train.py"], "prepare": [step]}
+    job = launch("sum", {"framework": framework, "cluster": ONE_NODE["cluster"], "preflight": {"only": True}})
+    program = job.files[job.program]
+    assert "--preflight-only" in program
+    assert "download.py" not in program
+
+
+@pytest.mark.parametrize("build", [build_ray_script, build_docker_script])
+def test_the_end_of_a_script_is_the_archive_of_programs(build: Callable[[Launch], str], tmp_path: Path) -> None:
+    """The script runs in bash; a program in the place of Ray and Docker does what is submitted."""
+    framework = {"type": "command", "command": ["python3", "-c", "print('trained')"]}
+    spec = {"framework": framework, "cluster": ONE_NODE["cluster"]}
+    script = tmp_path / "job.sh"
+    script.write_text(build(launch("sum", spec, storage=str(tmp_path))))
+    for name in ("ray", "docker"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text('#!/bin/bash\nwhile [ "$1" != -- ]; do shift; done\nshift\nexec "$@"\n')
+        program.chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", script, "submit"], capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
+    )
+    assert done.stdout.startswith("trained\n")
+    assert (tmp_path / "configs/sum-11111111/rlt_pod.pyz").read_bytes() == build_programs_archive()
+
+
+@pytest.mark.parametrize("runtime", ["docker", "podman"])
+def test_a_container_of_slurm_gets_the_devices_of_its_job(runtime: ContainerRuntime, tmp_path: Path) -> None:
+    """On AMD, Slurm selects the devices of a job by ROCR_VISIBLE_DEVICES alone."""
+    moved = launch("verl", VERL, storage=str(tmp_path))
+    Path(moved.folder).mkdir(parents=True)
+    script = build_slurm_script(moved, SlurmOptions(runtime))
+    inherited = re.findall(r"--env=(\w+) ", script)
+    (text,) = re.findall(r"start-node\.sh <<'RLT_END_OF_FILE'\n(.*?)RLT_END_OF_FILE", script, re.S)
+    (tmp_path / "start-node.sh").write_text(text)
+    ray = tmp_path / "ray"
+    ray.write_text('#!/bin/bash\necho "HIP=$HIP_VISIBLE_DEVICES ROCR=${ROCR_VISIBLE_DEVICES:-}"\n')
+    ray.chmod(0o755)
+    of_slurm = {"SLURM_NODEID": "0", "SLURMD_NODENAME": "gpu-1", "SLURM_JOB_ID": "7", "ROCR_VISIBLE_DEVICES": "4,5,6,7"}
+    passed = {
+        name: value for name, value in {**of_slurm, "RLT_HEAD": "::1", "RLT_PORT": "1"}.items() if name in inherited
+    }
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", tmp_path / "start-node.sh"], capture_output=True, text=True, check=True, env={**passed, "PATH": path}
+    )
+    assert done.stdout == "HIP=4,5,6,7 ROCR=\n"
+    assert Path(moved.folder, "ray-ended-7").exists()
+
+
+def test_slurm_starts_a_job_again_only_with_restarts() -> None:
+    assert "#SBATCH --requeue" in build_slurm_script(launch("verl", VERL), SlurmOptions())
+    once = build_slurm_script(launch("roll", TWO_GROUPS), SlurmOptions())
+    assert "requeue" not in once.partition(PROGRAMS_MARK)[0]
 
 
 def test_variables_refer_to_earlier_ones() -> None:

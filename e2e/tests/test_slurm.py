@@ -42,6 +42,15 @@ while [[ $1 == --bind=* ]]; do options+=(--bind "${1#--bind=}" "${1#--bind=}"); 
 echo "$SLURMD_NODENAME" >> "$ISOLATED"
 exec BUBBLEWRAP "${options[@]}" -- "$@"
 """
+FAILING = """
+import os, pathlib, sys
+folder = pathlib.Path(os.environ["RLT_ATTEMPT_DIRECTORY"])
+print("attempt", folder.name, flush=True)
+if folder.name == "1":
+    print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+    sys.exit(7)
+"""
+SILENT = "import signal; signal.pause()"
 PROGRAM = """
 import os, signal, sys, time
 print("the program runs on", os.environ["NAME"], flush=True)
@@ -97,6 +106,10 @@ def submit(
     done = slurm.run("sbatch", "--parsable", output, *options, input=rendered.stdout, cwd=slurm.folder)
     submitted.append(done.stdout.strip())
     return submitted[-1]
+
+
+def python(program: str) -> dict[str, Any]:
+    return {"framework": {"type": "command", "command": ["python3", "-c", program]}}
 
 
 def command(name: str) -> dict[str, Any]:
@@ -166,3 +179,55 @@ def test_jobs_on_the_same_nodes_end_without_leaving_processes(slurm: Slurm) -> N
 def test_one_node_for_a_job_of_two_nodes_is_rejected(slurm: Slurm) -> None:
     assert await_end(slurm, submit(slurm, "small", command("small"), "--nodes=1")) == "FAILED"
     assert "rlt: the job needs 2 nodes and has 1 (node-1): run sbatch without --nodes" in read_log(slurm, "small")
+
+
+def test_a_job_checks_its_nodes_starts_again_and_keeps_its_logs(slurm: Slurm) -> None:
+    job = submit(
+        slurm, "again", {**python(FAILING), "preflight": {"level": "basic"}, "failurePolicy": {"maxRestarts": 1}}
+    )
+    assert await_end(slurm, job) == "COMPLETED", read_log(slurm, "again")
+    log = read_log(slurm, "again")
+    (run,) = (slurm.folder / "shared/runs").glob("again-*")
+    checks = {each["name"]: each["result"] for each in json.loads((run / "preflight.json").read_text())}
+    assert (checks["ranks"], checks["connections"], checks["ray-nodes"]) == ("passed", "passed", "passed"), checks
+    assert "failed" not in checks.values(), log
+    assert "CHECK" in log
+    assert "✓ ranks" in log
+    assert "rlt: error GpuOutOfMemory" in log
+    assert "attempt 2 of 2 starts in 10 s" in log
+    assert (run / "attempts/2/program.log").read_text() == "attempt 2\n"
+    assert {folder.name for folder in (run / "attempts/2/ray").iterdir()} == {"node-1", "node-2"}
+
+
+def test_a_failed_check_ends_the_job_before_its_program(slurm: Slurm) -> None:
+    files = {"data.train_files": slurm.folder / "no-such.parquet"}
+    arguments = [f"{key}={value}" for key, value in files.items()]
+    framework = {"type": "command", "command": ["python3", "-m", "verl.trainer.main_ppo", *arguments]}
+    job = submit(slurm, "unready", {"framework": framework, "preflight": {"level": "basic"}})
+    assert await_end(slurm, job) == "FAILED"
+    log = read_log(slurm, "unready")
+    assert "✗ " in log
+    assert "no-such.parquet" in log
+    assert "verl.trainer.main_ppo" not in log.partition("CHECK")[2]
+
+
+def test_a_silent_program_ends_with_its_stacks(slurm: Slurm) -> None:
+    job = submit(slurm, "silent", {**python(SILENT), "failurePolicy": {"progressDeadlineSeconds": 5}})
+    assert await_end(slurm, job) == "FAILED", read_log(slurm, "silent")
+    assert "rlt: no progress for 5 s" in read_log(slurm, "silent")
+    (run,) = (slurm.folder / "shared/runs").glob("silent-*")
+    assert list((run / "attempts/1/stacks").iterdir())
+
+
+def test_slurm_starts_a_job_again_after_the_failure_of_a_node(slurm: Slurm) -> None:
+    job = submit(slurm, "requeued", {**command("requeued"), "failurePolicy": {"maxRestarts": 1}})
+    await_line(slurm, "requeued", "the program runs on requeued")
+    raylets = slurm.find_processes("node-2").items()
+    (lost,) = [pid for pid, line in raylets if "raylet/raylet" in line and f"ray-{job}/" in line]
+    os.kill(lost, 9)
+    await_line(slurm, "requeued", "the job starts again")
+    await_true(
+        lambda: read_log(slurm, "requeued").count("the program runs on requeued") == 2, "second start", TIMEOUT_S
+    )
+    slurm.run("scancel", job)
+    assert await_end(slurm, job) == "CANCELLED"

@@ -14,6 +14,9 @@ PROGRAMS = {
     "hooks": "rlt_pod.hooks",
     "dump-stacks": "rlt_pod.dump_stacks",
     "preflight": "rlt_pod.preflight.run",
+    "supervise": "rlt_pod.supervise.supervise",
+    "collect-logs": "rlt_pod.supervise.collect_logs",
+    "diagnose": "rlt_pod.supervise.diagnose",
 }
 """Name -> module."""
 

@@ -34,8 +34,6 @@ class Setting:
     """Whether verl reads it although its config does not contain it."""
     removed: bool
     """Whether verl has removed it."""
-    profile: bool
-    """Whether the operator's network profiles set it."""
 
     @property
     def is_group(self) -> bool:
@@ -141,8 +139,6 @@ with verl's default. A dash means that no field exists; the remark gives the rea
 PATH = re.compile(r"\bspec(\.\w+(\[\])?)+")
 """The path of a field in a text."""
 
-PROFILE = "The network profile sets it, unless the job does."
-
 
 def _setting(key: str, entry: Mapping[str, Any]) -> Setting:
     fields = entry.get("fields", ())
@@ -155,7 +151,6 @@ def _setting(key: str, entry: Mapping[str, Any]) -> Setting:
         note=entry.get("note", ""),
         added=entry.get("added", False),
         removed=entry.get("removed", False),
-        profile=entry.get("profile", False),
     )
 
 
@@ -188,7 +183,7 @@ def _paths(setting: Setting) -> str:
 
 
 def _remarks(setting: Setting) -> str:
-    remarks = [setting.reason, setting.note, PROFILE if setting.profile else ""]
+    remarks = [setting.reason, setting.note]
     return PATH.sub(lambda found: _code(found[0]), " ".join(filter(None, remarks)))
 
 

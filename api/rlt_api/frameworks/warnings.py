@@ -10,8 +10,7 @@ from rlt_api.blocks.training import Training
 from rlt_api.findings.finding import printable
 from rlt_api.frameworks.command.devices import count_devices
 from rlt_api.frameworks.known_programs import Argument, parse_overrides, parse_value
-from rlt_api.frameworks.mapping import Setting, find, load_mapping
-from rlt_api.frameworks.openrlhf.options import describe_option
+from rlt_api.frameworks.mapping import Setting, find, find_field, load_mapping
 from rlt_api.frameworks.openrlhf.rules import PLACEMENT, validate_openrlhf_fields
 from rlt_api.frameworks.openrlhf.settings import list_options
 from rlt_api.frameworks.roll.keys import list_problems
@@ -26,6 +25,12 @@ from rlt_api.frameworks.verl.rules import OVERRIDES, PODS
 from rlt_api.frameworks.verl.settings import is_old, list_settings
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_pod.command.roll_layout import list_roles, parse_devices, shares_devices_asynchronously
+
+PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "integer": (int,), "number": (int, float), "boolean": (bool,), "string": (str,), "array": (list, str),
+    "object": (dict,),
+}  # fmt: skip
+"""Type of a field -> Python's types of an override's value. A list of one item can be the item."""
 
 
 def warn_framework(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -64,6 +69,8 @@ def _describe_override(argument: Argument, spec: RLTrainingJobSpec) -> str | Non
     settings = {key.lstrip("+"): value for key, value in list_settings(spec, Run("", "", "")).items()}
     if argument.key in PODS:  # an error if it differs
         return None
+    if argument.key == "trainer.total_epochs" and spec.training.total_steps:  # verl ends at the first of both
+        return None
     if argument.key in settings:
         if argument.value == format_value(settings[argument.key]):
             return None
@@ -79,15 +86,25 @@ def _describe_replacement(owner: Setting | None) -> str:
     )
 
 
+def _fits(value: JsonValue, field: str) -> bool:
+    """Whether a field takes a value of this type. Its values can have other names than the framework's."""
+    schema = find_field(field) or {}
+    if field == "spec.training.expertParallelSize":  # validate_roll_fields rejects it
+        return False
+    if field == "spec.data.chatTemplate":
+        return "{" in str(value)
+    if "enum" in schema:
+        return value in schema["enum"]
+    types = PYTHON_TYPES.get(str(schema.get("type")), (object,))
+    return isinstance(value, types) and (isinstance(value, bool) == (types == (bool,)) or types == (object,))
+
+
 def _warn_openrlhf(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Options that OpenRLHF does not have, or that differ from the operator's. Those that it leaves out for lack of a
-    value replace nothing."""
+    """Options that differ from the operator's. Those that it leaves out for lack of a value replace nothing."""
     options = list_options(spec, Run("", "", ""))
     for index, text in enumerate(spec.framework.overrides):
         name, _, value = text.removeprefix("--").partition("=")
         before = options.get(name)
-        if problem := describe_option(name):
-            yield f"{OVERRIDES}[{index}]: {printable(text)}: {problem}"
         if before is None or PLACEMENT.match(text):  # an error
             continue
         is_equal = before is True if text == f"--{name}" else parse_value(value) == parse_value(str(before))
@@ -152,7 +169,8 @@ def _warn_roll(spec: RLTrainingJobSpec) -> Iterator[str]:
         if found:
             yield f"{text}: {unknown[found] if found == argument.key else f'{found} {unknown[found]}'}"
         elif before not in (None, read_value(argument)) and owner and owner.fields and argument.key not in ROLL_PODS:
-            yield f"{text}: replaces {owner.fields[0]}; use that field"
+            use = "; use that field" if _fits(read_value(argument), owner.fields[0]) else ""
+            yield f"{text}: replaces {owner.fields[0]}{use or f': {owner.note}'.rstrip(': .')}"
     total = count_devices(spec.cluster.workers)
     used = {
         device for role in list_roles(config).values() for device in parse_devices(role.get("device_mapping")) or []

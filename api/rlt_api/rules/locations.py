@@ -12,7 +12,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 HUB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})?")
 """[owner/]name, as huggingface_hub's validate_repo_id accepts it."""
 HUB_URL = re.compile(
-    r"(?:https://huggingface\.co/|https://hf\.co/|hf://)(?:models/)?([^/@]+/[^/@]+)(?:/tree/([^/]+))?/?"
+    r"(?:https://huggingface\.co/|https://hf\.co/|hf://)(?:models/|datasets/)?([^/@]+/[^/@]+)(?:/(?:tree|blob|resolve)/([^/]+)(?:/.*)?)?/?"
 )
 SUFFIXES = (".parquet", ".jsonl", ".json")
 """Names of the files that the trainer reads (rlt_trainer/data/tables.py)."""
@@ -31,10 +31,10 @@ def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         **{f"spec.rewards[{index}].model": reward.model for index, reward in enumerate(spec.rewards)},
     }
     for field, path in paths.items():
-        if path is None or path.startswith("/") or _is_hub_name(path):
+        if path is None or path.startswith("/") or is_hub_name(path):
             continue
         message = "is neither an absolute path in the pods nor a name on the Hugging Face hub"
-        name, revision = _find_hub_name(path)
+        name, revision = find_hub_name(path)
         fix = f"use {name}" if name else f"{VOLUME}, or the name on the hub"
         if name and revision and field == "spec.model.path":
             fix = f"use {name}, and model.revision: {revision}"
@@ -67,18 +67,19 @@ def validate_data_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding("spec.data.path", printable(data.path), message, VOLUME, rule=rule)
 
 
-def _is_hub_name(text: str) -> bool:
+def is_hub_name(text: str) -> bool:
+    """Return whether the text is a name on the Hugging Face hub."""
     return bool(HUB_NAME.fullmatch(text)) and ".." not in text and "--" not in text
 
 
-def _find_hub_name(text: str) -> tuple[str | None, str | None]:
-    """Return name and revision on the hub, from a URL or NAME@REVISION."""
+def find_hub_name(text: str) -> tuple[str | None, str | None]:
+    """Return name and revision on the hub, from a URL or NAME@REVISION; None if there is none."""
     if match := HUB_URL.fullmatch(text):
         name = match[1]
         revision = match[2]
     else:
-        name, _, revision = text.strip().partition("@")
-    return (name, revision or None) if _is_hub_name(name) else (None, None)
+        name, _, revision = re.sub(r"^(?:huggingface\.co|hf\.co)?/?(?:datasets/)?", "", text.strip()).partition("@")
+    return (name, revision or None) if is_hub_name(name) else (None, None)
 
 
 RULES = (validate_model_path, validate_data_files)

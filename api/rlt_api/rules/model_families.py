@@ -13,7 +13,9 @@ from math import gcd
 from typing import Any
 
 from rlt_api.findings.finding import Finding
-from rlt_api.findings.kinds import replaceable, superfluous
+from rlt_api.findings.kinds import misspelled, replaceable, superfluous
+from rlt_api.findings.spelling import find_nearest_word
+from rlt_api.rules.model_names import LINEAR_LAYERS, find_model_type
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines
 
@@ -59,6 +61,8 @@ EXPERT_PARALLEL: Mapping[str, int] = {
     "qwen3_next": 512,
 }
 """model_type of the decoders whose experts expertParallelSize splits -> transformers' default number of experts."""
+VISION = ("qwen2_5_vl", "qwen3_vl")
+"""model_type of the vision-language models (VISION in rlt_trainer/policy/families.py)."""
 NUMBER_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """The names in config.json for the number of experts in a layer. A family has one of them."""
 
@@ -115,9 +119,40 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     if rate > 0 and decoder not in ROUTER_BIAS:
         message = f"the routers {of} have no correction bias, e_score_correction_bias"
         yield superfluous("spec.algorithm.routerBiasUpdateRate", rate, message, rule=RULE)
+    if spec.data and spec.data.image_key is not None and name not in VISION:
+        message = f"models of type {name} take no images, only those of type {', '.join(VISION)}"
+        yield superfluous("spec.data.imageKey", spec.data.image_key, message, instead="use such a model", rule=RULE)
+    yield from _validate_targets(spec, name)
     if has_engines(spec) and spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):
         message = f"does not work with models of type {name}: {reason}"
         yield replaceable("spec.rollout.engine", "vllm", message, "transformers", rule=RULE)
+
+
+def _validate_targets(spec: RLTrainingJobSpec, name: str) -> Iterator[Finding]:
+    """Each of targetModules is the name, or the end of the path, of a linear layer."""
+    lora = spec.model.lora if spec.model else None
+    layers = LINEAR_LAYERS.get(name)
+    if lora is None or layers is None:
+        return
+    for index, target in enumerate(lora.target_modules):
+        last = target.rpartition(".")[2]
+        if target != "all-linear" and last not in layers:
+            field = f"spec.model.lora.targetModules[{index}]"
+            message = f"is not a linear layer of {name} models, on which adapters are supported"
+            meant = find_nearest_word(last, layers, max_distance=3)
+            other = f"use {', '.join(layers)}, or all-linear alone"
+            yield misspelled(field, target, message, meant, otherwise=other, rule=RULE)
+
+
+def validate_named_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A published model, known by its name, must have a family that the trainer supports with these settings:
+    expertParallelSize, routerBiasUpdateRate, useLiger, targetModules and imageKey."""
+    path = spec.model.path if spec.model else None
+    name = find_model_type(path) if path else None
+    if name is None or spec.framework.type != "builtin" or (spec.model and spec.model.trust_remote_code):
+        return
+    experts = spec.training.expert_parallel_size  # the number of experts is not in the name
+    yield from validate_model_config(spec, {"model_type": name, "num_experts": experts})
 
 
 def find_vllm_obstacle(model_type: str, *, on_gpu: bool) -> str | None:
@@ -131,3 +166,6 @@ def find_adapter_obstacle(model_type: str, targets: Sequence[str], *, on_gpu: bo
         return NO_ADAPTERS_ON_CPU
     names = {target.rpartition(".")[2] for target in targets}
     return NO_ADAPTERS_ON_IT if model_type in SPLIT_IN_VLLM and names & {"all-linear", NOT_ADAPTED} else None
+
+
+RULES = (validate_named_model,)

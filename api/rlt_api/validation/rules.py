@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.command import devices as command_devices
+from rlt_api.frameworks.command import launchers, shell_words
 from rlt_api.frameworks.command import rules as commands
 from rlt_api.frameworks.openrlhf import batches as openrlhf_batches
 from rlt_api.frameworks.openrlhf import rules as openrlhf
@@ -17,11 +18,12 @@ from rlt_api.frameworks.roll import batches as roll_batches
 from rlt_api.frameworks.roll import rules as roll
 from rlt_api.frameworks.verl import arguments as verl_arguments
 from rlt_api.frameworks.verl import batches as verl_batches
-from rlt_api.frameworks.verl import override_keys
+from rlt_api.frameworks.verl import field_job, override_keys
 from rlt_api.frameworks.verl import rules as verl
 from rlt_api.rules import (
     accelerators,
     adapters,
+    attachment,
     batches,
     choices,
     engine_kwargs,
@@ -34,6 +36,8 @@ from rlt_api.rules import (
     liger,
     locations,
     memory,
+    model_families,
+    names,
     operations,
     optimizers,
     pods,
@@ -42,6 +46,7 @@ from rlt_api.rules import (
     queues,
     rewards,
     security,
+    services,
     shared_memory,
     storage,
     truncated_sampling,
@@ -51,6 +56,7 @@ from rlt_api.rules.limits import validate_limits
 from rlt_api.rules.metadata import validate_job_name
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec
+from rlt_api.validation import template_shape
 
 Rule = Callable[[RLTrainingJobSpec], Iterator[Finding]]
 
@@ -66,9 +72,12 @@ TRAINER_RULES: list[Rule] = [
     *liger.RULES,
     *locations.RULES,
     *memory.RULES,
+    *model_families.RULES,
+    *names.RULES,
     *preferences.RULES,
     *quantization.RULES,
     *rewards.RULES,
+    *services.RULES,
     *truncated_sampling.RULES,
     *vision.RULES,
 ]
@@ -76,10 +85,14 @@ TRAINER_RULES: list[Rule] = [
 RULES: list[Rule] = [
     *choices.RULES,
     *commands.RULES,
+    *shell_words.RULES,
+    *launchers.RULES,
+    *attachment.RULES,
     *command_devices.RULES,
     *images.RULES,
     *accelerators.RULES,
     *pods.RULES,
+    *template_shape.RULES,
     *shared_memory.RULES,
     *storage.RULES,
     *environment.RULES,
@@ -90,6 +103,7 @@ RULES: list[Rule] = [
     *verl_batches.RULES,
     *override_keys.RULES,
     *verl_arguments.RULES,
+    *field_job.RULES,
     *openrlhf.RULES,
     *openrlhf_batches.RULES,
     *roll.RULES,

@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.frameworks.command.launchers import warn_launchers
+from rlt_api.frameworks.command.shell_words import warn_shell_words
 from rlt_api.frameworks.openrlhf.warnings import warn_openrlhf_command
 from rlt_api.frameworks.roll.warnings import warn_roll_command
 from rlt_api.frameworks.verl.argument_warnings import warn_arguments
 from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
+from rlt_api.rules.services import warn_urls
 from rlt_api.rules.truncated_sampling import warn_truncated_sampling
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.validation.environment_warnings import warn_environment, warn_old_debugger
-from rlt_api.validation.template_shape import find_template_mistakes
+from rlt_api.validation.environment_warnings import (
+    warn_cache_folders,
+    warn_environment,
+    warn_old_debugger,
+    warn_slow_transport,
+)
+from rlt_api.validation.template_shape import warn_template_shape
 from rlt_api.validation.unlikely_values import (
     warn_answer_form,
     warn_few_cpus,
     warn_learning_rate,
     warn_paths_outside_volumes,
     warn_settings_without_effect,
+    warn_turns,
     warn_utilization,
 )
 
@@ -43,7 +52,7 @@ ESTIMATORS_THAT_READ = {
 
 def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield one sentence for each warning, with the field and its value first."""
-    yield from map(str, find_template_mistakes(spec))
+    yield from warn_template_shape(spec)
     yield from _warn_restarts_without_checkpoint(spec)
     yield from _warn_memory(spec)
     yield from warn_few_cpus(spec)
@@ -51,8 +60,14 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_openrlhf_command(spec)
     yield from warn_roll_command(spec)
     yield from warn_environment(spec)
+    yield from warn_slow_transport(spec)
+    yield from warn_cache_folders(spec)
     yield from warn_old_debugger(spec)
     yield from warn_settings_without_effect(spec)
+    yield from warn_shell_words(spec)
+    yield from warn_launchers(spec)
+    yield from warn_urls(spec)
+    yield from warn_turns(spec)
     yield from warn_framework(spec)
     if spec.framework.type != "command":
         yield from _warn_staleness_without_correction(spec)

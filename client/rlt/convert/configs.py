@@ -2,69 +2,78 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any
+import re
 
 from rlt.convert.draft import Draft
+from rlt.convert.framework_configs import write_override
+from rlt.convert.reader import Json, flatten, show
 from rlt.convert.settings import add_defaults, apply_settings
 from rlt_api.frameworks.mapping import find, load_mapping
 
 WORKERS = "cluster.workers[]"
 HYDRA_KEYS = ("defaults", "hydra")
+TRAINER = re.compile(r"ppo_\w*trainer")
+"""Name of one of main_ppo's configs (verl/trainer/config)."""
+DEFAULT_TRAINER = "ppo_trainer"
 
 
-def convert_hydra(config: dict[str, Any], to: str) -> Draft:
+def is_verl(document: Json) -> bool:
+    """Whether a document is a config of verl's main_ppo."""
+    return "actor_rollout_ref" in document or {"algorithm", "trainer"} <= document.keys()
+
+
+def convert_hydra(draft: Draft, config: Json, file: str, to: str) -> None:
     """Convert verl's config: its values as overrides of the command, or as fields of a builtin job."""
-    draft = Draft()
     settings = load_mapping().verl
     values = {}
-    for key, value in _flatten({key: each for key, each in config.items() if key not in HYDRA_KEYS}):
+    classes = []
+    for key, value in flatten({key: each for key, each in config.items() if key not in HYDRA_KEYS}):
         if isinstance(value, str) and "${" in value:
-            draft.leave_out(f"{key}: {value}", "an interpolation: verl's own config computes it")
-        elif not key.endswith("_target_"):
+            why = "an interpolation: verl's own config computes it"
+            draft.leave_out(f"{key}: {value}", why, draft.find_line(key))
+        elif key.endswith("_target_"):
+            classes.append(f"{key}: {value}")
+        elif value != {}:
             values[key] = value
+    if classes:
+        draft.leave_out(", ".join(classes), "verl's own config has its classes")
     for key in HYDRA_KEYS:
         if key in config:
-            draft.leave_out(key, "it belongs to Hydra, not to the training")
-    trainer = config.get("trainer") or {}
-    draft.name = str(trainer.get("experiment_name") or draft.name)
-    _apply_devices(draft, trainer.get("nnodes", 1), trainer.get("n_gpus_per_node", 8))
+            draft.leave_out(f"{key} {show(config[key])}", "it belongs to Hydra", draft.find_line(key))
+    draft.name = str(values.get("trainer.experiment_name") or draft.name)
+    _apply_devices(draft, values)
     if to == "builtin":
-        apply_settings(draft, add_defaults(values, settings), settings, {})
+        apply_settings(draft, add_defaults(values, settings), settings, draft.lines)
     else:
-        overrides = [f"{'' if _is_known(key) else '++'}{key}={_write(value)}" for key, value in values.items()]
-        command = ["python3", "-m", "verl.trainer.main_ppo", *overrides]
+        overrides = [f"{'' if _is_known(key) else '++'}{key}={write_override(value)}" for key, value in values.items()]
+        unknown = [key for key in values if find(key, settings) is None]
+        if unknown:
+            why = f"no keys of verl {load_mapping().verl_version}: ++ adds them, if the image's version reads them"
+            draft.leave_out(", ".join(unknown), why, draft.find_line(unknown[0]))
+        command = ["python3", "-m", "verl.trainer.main_ppo", *_choose_config(config), *overrides]
         draft.put("framework", {"type": "command", "command": command})
-    return draft
 
 
-def _apply_devices(draft: Draft, nodes: Any, devices: Any) -> None:
+def _apply_devices(draft: Draft, values: Json) -> None:
+    nodes = values.get("trainer.nnodes", 1)
+    devices = values.get("trainer.n_gpus_per_node", 8)
+    device = values.get("trainer.device", "cuda")
     if isinstance(nodes, int):
         draft.put(f"{WORKERS}.replicas", nodes)
-    if isinstance(devices, int):
+    if isinstance(devices, int) and device != "cpu":
         draft.put(f"{WORKERS}.accelerator.count", devices)
+    if device == "npu":
+        draft.put(f"{WORKERS}.accelerator.resourceName", "huawei.com/Ascend910")
 
 
-def _flatten(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        path = f"{prefix}{key}"
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{path}.")
-        elif value != {}:
-            yield path, value
+def _choose_config(config: Json) -> list[str]:
+    """The option for verl's config that this one extends, if it is not main_ppo's own."""
+    given = config.get("defaults")
+    names = [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
+    others = [each for each in names if TRAINER.fullmatch(each) and each != DEFAULT_TRAINER]
+    return [f"--config-name={others[0]}"] if others else []
 
 
 def _is_known(key: str) -> bool:
     found = find(key, load_mapping().verl)
     return found is not None and found.in_config and not found.is_group
-
-
-def _write(value: Any) -> str:
-    """A value in Hydra's syntax of overrides."""
-    if isinstance(value, list):
-        return f"[{','.join(map(_write, value))}]"
-    if isinstance(value, str):
-        plain = value and not set(value) & set(" ,[]{}()'\"=:$\\#")
-        return value if plain or value.startswith("/") else json.dumps(value)
-    return json.dumps(value)

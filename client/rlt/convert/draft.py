@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +33,12 @@ class Draft:
 
     name: str = ""
     """Its name in the source, if it has one."""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """Its namespace, labels and annotations."""
     spec: dict[str, Any] = field(default_factory=dict)
     left_out: list[LeftOut] = field(default_factory=list)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Path of a field in YAML -> its line."""
 
     def put(self, path: str, value: Any) -> None:
         """Set a field by its path, such as spec.cluster.workers[].replicas: of a list, in its first item."""
@@ -59,6 +64,12 @@ class Draft:
         if all((each.what, each.why) != (what, why) for each in self.left_out):
             self.left_out.append(note)
 
+    def find_line(self, path: str) -> int | None:
+        """The line of a field in the source, or of the nearest enclosing field."""
+        while path and path not in self.lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self.lines.get(path) if path else None
+
     def add_variable(self, name: str, value: str) -> None:
         """Set an environment variable of the pods."""
         env = [each for each in self.spec.get("cluster", {}).get("env", []) if each["name"] != name]
@@ -66,6 +77,7 @@ class Draft:
 
     def build_manifest(self) -> dict[str, Any]:
         """The manifest of the job."""
-        name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:MAX_NAME_LENGTH].strip("-")
-        metadata = {"name": name or "converted"}
+        name = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+        name = name if name[:1].isalpha() else f"job-{name}" if name else "converted"
+        metadata = {"name": name[:MAX_NAME_LENGTH].strip("-"), **self.metadata}
         return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "spec": self.spec}

@@ -1,71 +1,106 @@
-"""ROLL's YAML as a job: of ROLL with the fields of a job, of rlt's trainer, or with the same file."""
+"""ROLL's configs as jobs: of which pipeline they are, and a command that reads the same file."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
 from rlt.convert.draft import ConvertError, Draft
-from rlt.convert.launch import apply_environment
-from rlt.convert.settings import apply_settings
-from rlt_api.frameworks.mapping import load_mapping
+from rlt.convert.environment import apply_environment
+from rlt.convert.framework_configs import name_file
+from rlt.convert.reader import show
+from rlt.convert.roll_job import build_builtin_job, build_roll_job
 from rlt_api.frameworks.roll.keys import list_problems
-from rlt_api.frameworks.roll.rules import validate_roll_fields
-from rlt_api.frameworks.roll.settings import DIRECTORY, ENTRY, LAUNCHER, list_settings
-from rlt_api.frameworks.run import Run
-from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
-from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.frameworks.roll.settings import DIRECTORY, LAUNCHER
 from rlt_api.spec.training_config import PROGRAMS_PATH
-from rlt_pod.command.roll_layout import count_shares, list_contradictions, list_roles, parse_devices
+from rlt_pod.command.roll_layout import list_contradictions, list_device_contradictions, list_roles, parse_devices
 
 WORKERS = "cluster.workers[]"
-OF_THE_RUN = frozenset(
-    {
-        *("hydra", "defaults", "exp_name", "system_envs", "num_nodes", "num_gpus_per_node", "output_dir", "base_dir"),
-        *("logging_dir", "checkpoint_config", "resume_from_checkpoint", "track_with", "tracker_kwargs"),
-        *("logging_steps", "profiler_output_dir", "model_download_type", "local_rank"),
-    }
-)
-"""Keys of the machine and the run. The job has them in other fields, or the operator sets them."""
-LAYOUT = re.compile(r"\.(strategy_name|device_mapping|\w+_parallel_size|ulysses_size|num_gpus_per_worker)$")
-"""Settings from which others follow."""
+BLOCKS = frozenset({"actor_train", "actor_infer", "rollout_batch_size", "pretrain"})
+RLVR = "rlvr"
+PIPELINES: Mapping[str, tuple[str, ...]] = {
+    "agentic": ("train_env_manager", "val_env_manager", "custom_envs", "env_manager_cls"),
+    "onpolicy_distill": ("student_train", "student_infer"),
+    "distill": ("student", "teacher", "student_pretrain", "teacher_pretrain"),
+    "sft": ("sft_train",),
+    "dpo": ("chosen_key", "rejected_key", "ipo"),
+}
+"""Name of a pipeline, as in examples/start_NAME_pipeline.py -> keys that it alone has (roll/pipeline/*/*_config.py)."""
+VISION = re.compile(r"[-_.](VL|Omni)([-_.]|$)", re.IGNORECASE)
+"""Name of a model that reads images. RLVR and distillation have separate pipelines for them."""
+IMAGES = {"freeze_module_prefix", "image_max_pixels", "image_min_pixels"}
+"""Settings of model_args and data_args that models for images alone have."""
+ROLE_KEYS = {"strategy_args", "device_mapping", "training_args"}
+VENDORS = {
+    "HSA_": "amd.com/gpu", "HIP_": "amd.com/gpu", "ROCR_": "amd.com/gpu", "ASCEND_": "huawei.com/Ascend910",
+    "HCCL_": "huawei.com/Ascend910",
+}  # fmt: skip
+"""Beginning of a variable's name -> resource of the device plugin that its vendor has."""
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 
 
-def convert_roll(config: dict[str, Any], to: str, file: str) -> Draft:
+def is_roll(config: Mapping[str, Any]) -> bool:
+    """Whether a document is a config of ROLL."""
+    return find_pipeline(config) != RLVR or len(BLOCKS & config.keys()) > 1
+
+
+def find_pipeline(config: Mapping[str, Any]) -> str:
+    """The pipeline by the keys of a config."""
+    found = (name for name, keys in PIPELINES.items() if set(keys) & config.keys() and _has_roles(config))
+    pipeline = next(found, RLVR)
+    if pipeline == "agentic" and "strategy_args" not in _get_role(config, "actor_train"):
+        return "agentic_rollout"
+    return f"{pipeline}_vl" if pipeline in (RLVR, "distill") and _reads_images(config) else pipeline
+
+
+def _get_role(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    role = config.get(name)
+    return role if isinstance(role, dict) else {}
+
+
+def _reads_images(config: Mapping[str, Any]) -> bool:
+    """Whether the model reads images, by its name and the settings of the trained role."""
+    names = (config.get("pretrain"), config.get("student_pretrain"))
+    roles = [_get_role(config, name) for name in ("actor_train", "student")]
+    given = {key for role in roles for part in ("model_args", "data_args") for key in _get_role(role, part)}
+    return bool(IMAGES & given) or any(VISION.search(str(name)) for name in names)
+
+
+def convert_roll(draft: Draft, config: dict[str, Any], file: str, to: str) -> None:
     """Convert ROLL's config. A command reads the same file from the volume."""
-    draft = Draft()
     config = resolve_references(config, config)
+    pipeline = find_pipeline(config)
+    if to != "command" and pipeline != RLVR:
+        raise ConvertError(
+            f"line 1: {file} is a config of ROLL's pipeline {pipeline}, and fields of a job are those of the pipeline "
+            "rlvr: use --to command."
+        )
     draft.name = str(config.get("exp_name") or draft.name)
-    variables = config.get("system_envs") or {}
-    apply_environment(draft, {key: str(value) for key, value in variables.items()}, {})
+    _apply_variables(draft, config)
     total = _apply_devices(draft, config)
-    for each in list_contradictions(config, total):
-        draft.leave_out(f"{each.key} {each.value}", f"{each.message}: {each.fix}")
-    for problem in list_problems(config):
-        draft.leave_out(problem.key, problem.message)
+    check = list_contradictions if pipeline == RLVR else list_device_contradictions
+    for each in check(config, total):
+        why = f"{each.message}: {each.fix}"
+        draft.leave_out(f"{each.key} {each.value}", why, draft.find_line(each.key))
+    for problem in list_problems(config) if pipeline == RLVR else ():
+        given = show(_select(config, problem.key))
+        why = f"{problem.message}: {problem.fix}" if problem.fix else problem.message
+        draft.leave_out(f"{problem.key} {given}", why, draft.find_line(problem.key))
     if to == "command":
-        name = file.rpartition("/")[2].rpartition(".")[0] or file
-        launcher = ["python3", PROGRAMS_PATH, LAUNCHER, "--config", f"/mnt/rlt/config/{name}.yaml", "--"]
-        command = [*launcher, "python3", ENTRY]
+        launcher = ["python3", PROGRAMS_PATH, LAUNCHER, "--config", name_file(draft, file), "--"]
+        program = f"examples/start_{pipeline}_pipeline.py"
+        command = [*launcher, "python3", program]
+        draft.leave_out(f"the program {program}", f"ROLL's for the keys of this config, in {DIRECTORY} of the image")
         draft.put("framework", {"type": "command", "workingDirectory": DIRECTORY, "command": command})
         draft.add_variable("PYTHONPATH", DIRECTORY)
-        why = "put it into /mnt/rlt/config on the volume of the job, or change the command"
-        draft.leave_out(f"the file {file}", why)
-        return draft
-    if to == "builtin":
-        _apply_fields(draft, config)
-        return draft
-    for key in sorted(OF_THE_RUN & config.keys() & {"track_with", "tracker_kwargs", "resume_from_checkpoint"}):
-        draft.leave_out(key, "the operator sets it: use spec.observability, spec.checkpoint")
-    kept = {each.what for each in draft.left_out}
-    _apply_fields(draft, {key: value for key, value in config.items() if key not in OF_THE_RUN})
-    _apply_overrides(draft, config, kept)
-    return draft
+        if "defaults" in config:
+            why = "they are relative to ROLL's examples: keep the file there, or copy them beside it"
+            draft.leave_out(f"defaults {config['defaults']}", why, draft.find_line("defaults"))
+    elif to == "builtin":
+        build_builtin_job(draft, config)
+    else:
+        build_roll_job(draft, config)
 
 
 def resolve_references(node: Any, config: Mapping[str, Any]) -> Any:
@@ -77,8 +112,8 @@ def resolve_references(node: Any, config: Mapping[str, Any]) -> Any:
     if not isinstance(node, str):
         return node
     if (whole := REFERENCE.fullmatch(node)) and _is_single(_select(config, whole[1])):
-        return resolve_references(_select(config, whole[1]), config)
-    return REFERENCE.sub(lambda found: str(_select(config, found[1]) or found[0]), node)
+        return resolve_references(_select(config, whole[1]), _without(config, whole[1]))
+    return REFERENCE.sub(lambda found: _show_single(_select(config, found[1]), found[0]), node)
 
 
 def _select(config: Mapping[str, Any], key: str) -> Any:
@@ -88,148 +123,50 @@ def _select(config: Mapping[str, Any], key: str) -> Any:
     return node
 
 
+def _without(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The config without a key at its top, so that a reference to itself ends."""
+    return {name: value for name, value in config.items() if name != key.partition(".")[0]}
+
+
 def _is_single(value: Any) -> bool:
     return value is not None and not (isinstance(value, str) and REFERENCE.search(value))
 
 
-def _apply_devices(draft: Draft, config: dict[str, Any]) -> int:
+def _show_single(value: Any, text: str) -> str:
+    return str(value) if isinstance(value, str | int | float) and not REFERENCE.search(str(value)) else text
+
+
+def _has_roles(config: Mapping[str, Any]) -> bool:
+    return any(isinstance(role, dict) and ROLE_KEYS & role.keys() for role in config.values())
+
+
+def _list_mappings(config: Mapping[str, Any]) -> Iterator[Any]:
+    """The device mappings of all roles, also of rewards and of other pipelines."""
+    for role in [*list_roles(config).values(), *config.values()]:
+        if isinstance(role, dict):
+            yield role.get("device_mapping")
+
+
+def _apply_variables(draft: Draft, config: Mapping[str, Any]) -> None:
+    variables = config.get("system_envs")
+    if isinstance(variables, dict):
+        lines = {str(key): draft.find_line(f"system_envs.{key}") or 0 for key in variables}
+        apply_environment(draft, {str(key): str(value) for key, value in variables.items()}, lines)
+
+
+def _apply_devices(draft: Draft, config: Mapping[str, Any]) -> int:
     """Set the pods: num_nodes, or those that the device mappings need, as ROLL computes them. Return the devices."""
     devices = config.get("num_gpus_per_node", 8)
     devices = devices if isinstance(devices, int) and devices > 0 else 8
-    placed = [parse_devices(role.get("device_mapping")) or [] for role in list_roles(config).values()]
+    placed = [parse_devices(mapping) or [] for mapping in _list_mappings(config)]
     needed = max((device + 1 for role in placed for device in role), default=0)
     nodes = config.get("num_nodes")
     nodes = nodes if isinstance(nodes, int) and nodes > 0 else max(1, -(-needed // devices))
     draft.put(f"{WORKERS}.replicas", nodes)
     draft.put(f"{WORKERS}.accelerator.count", devices)
+    variables = config.get("system_envs")
+    for name, value in variables.items() if isinstance(variables, dict) else ():
+        for beginning, resource in VENDORS.items():
+            if str(name).startswith(beginning) and value:
+                draft.put(f"{WORKERS}.accelerator.resourceName", resource)
     return nodes * devices
-
-
-def _apply_fields(draft: Draft, config: dict[str, Any]) -> None:
-    values = {}
-    for key, value in _flatten({key: each for key, each in config.items() if key not in ("system_envs", "rewards")}):
-        if isinstance(value, str) and "${" in value:
-            draft.leave_out(f"{key}: {value}", "an interpolation")
-        else:
-            values[key] = value
-    if "rewards" in config:
-        draft.leave_out("rewards", "a list of rules, models and functions: set spec.rewards")
-    apply_settings(draft, values, load_mapping().roll, {})
-
-
-def _apply_overrides(draft: Draft, config: dict[str, Any], kept: Collection[str]) -> None:
-    """Make it a job of ROLL: its settings come from the fields, and overrides for all that differ from them.
-
-    `kept`: the comments about what is neither.
-    """
-    if draft.get("algorithm.advEstimator") != "gae":
-        draft.spec.get("algorithm", {}).pop("critic", None)
-    data = _select(config, "actor_train.data_args") or {}
-    draft.put("data.files", _list_files(data) or ["/mnt/rlt/train.jsonl"])
-    draft.put("data.promptKey", data.get("messages") or "messages")
-    if validated := _list_files(_select(config, "validation.data_args") or {}):
-        draft.put("data.valFiles", validated)
-    else:
-        draft.spec.get("training", {}).pop("validation", None)
-    if prompts := _count_mini_batch(config):
-        draft.put("training.ppoMiniBatchSize", prompts)
-    draft.put("framework", {"type": "roll"})
-    draft.left_out[:] = [each for each in draft.left_out if each.what in kept]
-    wanted = {key: value for key, value in config.items() if key not in OF_THE_RUN}
-    overrides: list[str] = []
-    for is_last in (False, True):  # first the strategies and devices, from which sizes and options follow
-        draft.put("framework.overrides", overrides)
-        rendered = _render(draft)
-        if rendered is None:
-            return
-        differences = list(_list_differences(wanted, rendered))
-        overrides += [f"{key}={_write(value)}" for key, value in differences if is_last or LAYOUT.search(key)]
-    draft.put("framework.overrides", overrides)
-    if not overrides:
-        draft.spec["framework"].pop("overrides")
-
-
-def _list_files(data: Mapping[str, Any]) -> list[str]:
-    files = data.get("file_name") or []
-    return [files] if isinstance(files, str) else list(files)
-
-
-def _count_mini_batch(config: dict[str, Any]) -> int | None:
-    """The prompts of a mini-batch. None if they are not an integer, or the shares are unknown."""
-    role = config.get("actor_train") or {}
-    group = config.get("num_return_sequences_in_group", 1)
-    arguments = role.get("training_args") or {}
-    shares = count_shares(role, len(parse_devices(role.get("device_mapping")) or []))
-    sizes = [arguments.get("per_device_train_batch_size", 8), arguments.get("gradient_accumulation_steps", 1)]
-    if not shares or not all(isinstance(each, int) and each > 0 for each in [*sizes, group]):
-        return None
-    prompts, rest = divmod(sizes[0] * sizes[1] * shares, group)
-    return prompts if prompts and not rest else None
-
-
-def _render(draft: Draft) -> dict[str, Any] | None:
-    """ROLL's config of the fields so far, without those that ROLL has no setting for. None, with a comment, if the job
-    has no model."""
-    accelerator = {"resourceName": "nvidia.com/gpu", **draft.spec["cluster"]["workers"][0]["accelerator"]}
-    group = {**draft.spec["cluster"]["workers"][0], "accelerator": accelerator}
-    completed = add_accelerator_defaults({**draft.spec, "cluster": {**draft.spec["cluster"], "workers": [group]}})
-    try:
-        spec = RLTrainingJobSpec.model_validate(completed, by_alias=True, by_name=False)
-    except ValidationError as error:
-        return _drop(draft, [_name_field(each) for each in error.errors()])
-    if rejected := [each.field for each in validate_roll_fields(spec)]:
-        return _drop(draft, rejected)
-    if spec.model is None or spec.data is None:
-        draft.leave_out("settings without a field", "they are overrides of a job with spec.model and spec.data")
-        return None
-    return list_settings(spec, Run("", "", ""))
-
-
-def _drop(draft: Draft, fields: Iterable[str]) -> dict[str, Any] | None:
-    """Drop fields, whose settings become overrides, and render the others."""
-    for field in fields:
-        node: Any = draft.spec
-        *parents, last = re.sub(r"\[\d*\]", "", field).removeprefix("spec.").split(".")
-        for part in parents:
-            node = node.get(part, {})
-            node = node[0] if isinstance(node, list) else node
-        if node.pop(last, None) is None:
-            raise ConvertError(f"line 1: {field} cannot be converted: use --to command.")
-    return _render(draft)
-
-
-def _name_field(error: Any) -> str:
-    """The field of a schema error; of a missing field its block."""
-    names = [str(each) for each in error["loc"] if not isinstance(each, int)]
-    return ".".join(names[:-1] if error["type"] == "missing" else names)
-
-
-def _list_differences(
-    wanted: Mapping[str, Any], rendered: Mapping[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any]]:
-    """The settings of the source that differ from the job's, by key."""
-    for key, value in wanted.items():
-        path = f"{prefix}{key}"
-        given = rendered.get(key)
-        if path.endswith("device_mapping") and parse_devices(value) == parse_devices(given):
-            continue
-        if isinstance(value, dict) and value and isinstance(given, dict):
-            yield from _list_differences(value, given, f"{path}.")
-        elif value != given and not (value is None and key not in rendered):
-            yield path, value
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, dict) and value:
-            yield from _flatten(value, f"{prefix}{key}.")
-        elif value != {}:
-            yield f"{prefix}{key}", value
-
-
-def _write(value: Any) -> str:
-    """A value of an override. Text that would be read as another type is quoted."""
-    if isinstance(value, str):
-        plain = re.fullmatch(r"[A-Za-z_/$][^'\"\[{]*", value) and value.lower() not in ("true", "false", "null")
-        return value if plain else f"'{value}'"
-    return json.dumps(value)

@@ -1,39 +1,46 @@
-"""Shell scripts: words with their lines, and the values of variables. Nothing is executed.
+"""Shell scripts: the commands that run, with the values of their words, and what is not followed.
 
-The reader follows POSIX's quoting (XCU 2.2), assignments, arrays of bash, ${NAME:-default} and simple arithmetic. What
-it cannot compute (command substitutions, unknown variables) stays in the words as it is written.
+The reader follows POSIX's and bash's grammar (grammar.py) and expansions (expansion.py): functions with their
+arguments, loops over known words, conditions that the script itself decides. Nothing is executed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import posixpath
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
-from rlt.convert.draft import ConvertError
+from rlt.convert.conditions import describe_condition, find_status
+from rlt.convert.expansion import Assignment, Scope, expand, expand_document, expand_text, is_inline
+from rlt.convert.grammar import (
+    Case,
+    Function,
+    Group,
+    If,
+    Item,
+    List,
+    Loop,
+    Node,
+    Redirect,
+    Simple,
+    parse_script,
+)  # fmt: skip
+from rlt.convert.text import EXPANSION, SECRET, is_known, requote, reveal, show, show_source
+from rlt.convert.words import Word
 
-OPERATORS = ("&&", "||", ";;", ">>", "<<", ">&", "<&", "&>", ";", "|", "&", "<", ">", "(", ")", "\n")
-LITERAL = "\ue000"
-"""A $ without expansion, a character that scripts do not have (private use)."""
-ESCAPES = {"\n": "", "$": LITERAL}
-"""Character after a backslash -> what it becomes, if it is not itself."""
-ENDS = frozenset(("&&", "||", ";;", ";", "|", "&", "(", ")", "\n"))
-"""Operators that end a command."""
-RESERVED = ("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "{", "}", "!")
-OPENING = ("if", "for", "while", "until", "case")
-CLOSING = ("fi", "done", "esac")
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-NAME = re.compile(r"\$([A-Za-z_]\w*|[@*#?$!0-9])")
-PARAMETER = re.compile(r"([A-Za-z_]\w*)(?:(:?[-=+?])(.*))?", re.DOTALL)
+__all__ = ["Command", "Script", "Skipped", "read_script", "reveal"]
 
-
-@dataclass(frozen=True)
-class Word:
-    """A word, in which LITERAL stands for a $ that quotes protect, or an operator."""
-
-    text: str
-    line: int
-    operator: bool = False
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[([^]]*)\])?(\+?)=(.*)", re.DOTALL)
+DECLARING = ("export", "declare", "readonly", "local", "typeset")
+DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-(.*)\}", re.DOTALL)
+MAX_DEPTH = 12
+"""Maximum number of functions and scripts inside each other."""
+MAX_RUNS = 256
+"""Maximum number of times that the body of a loop is read."""
 
 
 @dataclass(frozen=True)
@@ -43,251 +50,590 @@ class Command:
     words: tuple[str, ...]
     line: int
     environment: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+    """The command with its variables, redirections and here-documents, for comments."""
+    exported: dict[str, str] = field(default_factory=dict)
+    """The exported variables at this place."""
+    lines: dict[str, int] = field(default_factory=dict)
+    """Name of an exported variable -> line."""
+    directory: str = ""
+    """The working directory, if the script sets it."""
+    document: str | None = None
+    """The standard input."""
+    redirects: str = ""
+    background: bool = False
+    piped: bool = False
+    """Whether it reads the output of another command."""
+    loop: tuple[str, str, int] | None = None
+    """The variable of the loop around it, its value, and its line."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A part of a script that is not followed."""
+
+    node: Node
+    line: int
+    text: str
+    why: str
 
 
 @dataclass
 class Script:
     """What a script contains."""
 
-    commands: list[Command] = field(default_factory=list)
-    variables: dict[str, str] = field(default_factory=dict)
-    arrays: dict[str, list[str]] = field(default_factory=dict)
+    scope: Scope = field(default_factory=Scope)
     exported: dict[str, int] = field(default_factory=dict)
     """Name of an exported variable -> line."""
-    conditional: dict[str, int] = field(default_factory=dict)
-    """Name of a variable that is set in a condition or a loop -> line."""
-    loops: dict[str, int] = field(default_factory=dict)
-    """Name of a loop's variable -> line. It has its first value."""
+    commands: list[Command] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    notes: list[tuple[str, str, int]] = field(default_factory=list)
+    """Parts of the script with the reason why the job does not have them, and lines."""
+    assignments: list[Assignment] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    """Path -> the content that the script writes with a here-document."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The values at the end of the script."""
+        return self.scope.variables
 
 
-def read_script(text: str, variables: dict[str, str] | None = None, first_line: int = 1) -> Script:
-    """Read a script. `variables` are set before it. Raises ConvertError for quotes that are not closed."""
-    script = Script(variables=dict(variables or {}))
-    depth = 0
-    for words in _split_commands(list(split_words(text, first_line))):
-        for word in words:
-            depth += (word.text in OPENING) - (word.text in CLOSING)
-            if word.text not in RESERVED:
-                break
-        if [each.text for each in words[:1] + words[2:3]] == ["for", "in"] and words[3:]:
-            script.variables[words[1].text] = expand(words[3], script)[0]
-            script.loops[words[1].text] = words[1].line
-            continue
-        while words and words[0].text in RESERVED:
-            words = words[1:]
-        _read_command(script, words, depth > 0)
+class _Ended(Exception):
+    """The script ends here."""
+
+
+def read_script(
+    text: str,
+    variables: dict[str, str] | None = None,
+    first_line: int = 1,
+    followed: Collection[tuple[int, int]] = (),
+    directory: str = "",
+    positional: Collection[str] = (),
+) -> Script:
+    """Read a script. `variables` are set before it. Parts whose line and position are in `followed` are read although
+    their condition is unknown. Raises ConvertError for quotes and commands that are not closed."""
+    script = Script()
+    script.scope.variables.update(variables or {})
+    script.scope.directory = directory
+    script.scope.positional = list(positional)
+    reader = _Reader(script, text, followed)
+    with contextlib.suppress(_Ended):
+        reader.run_list(parse_script(text, first_line))
+    for name, function in script.scope.functions.items():
+        if name not in reader.called:
+            raw = reader.get_source(function)
+            script.notes.append((raw, "the function is not called", function.line))
+    for assignment in script.assignments:
+        if not assignment.is_read and assignment.name not in script.exported:
+            script.notes.append((assignment.what, "nothing in the job uses it", assignment.line))
+    for written, line in dict.fromkeys(script.scope.empty):
+        why = "the job has no arguments of a script: add them to the command"
+        script.notes.append((f'"{written}"', why, line))
+    for line in dict.fromkeys(script.scope.folder):
+        why = "it is the working directory here: set spec.framework.workingDirectory to it"
+        script.notes.append(("the folder of the script", why, line))
     return script
 
 
-def _read_command(script: Script, words: list[Word], conditional: bool) -> None:
-    environment: dict[str, str] = {}
-    exporting = bool(words) and words[0].text in ("export", "declare", "readonly", "local", "typeset")
-    names = words[1:] if exporting else words
-    for index, word in enumerate(names):
-        match = ASSIGNMENT.fullmatch(word.text)
-        if match is None:
-            if exporting:
-                if word.text in script.variables:
-                    script.exported[word.text] = word.line
+class _Reader:
+    def __init__(self, script: Script, text: str, followed: Collection[tuple[int, int]]) -> None:
+        self.script = script
+        self.scope = script.scope
+        self.text = text
+        self.followed = followed
+        self.called: set[str] = set()
+        self.depth = 0
+        self.runs = 0
+        self.loop: tuple[str, str, int] | None = None
+        self.background = False
+        self.branches = 0
+        """Number of conditions around a command."""
+        self.output = ""
+        """The redirections of the groups around a command."""
+
+    def get_source(self, node: Node) -> str:
+        return show_source(self.text[node.start : node.end])
+
+    def note(self, what: str, why: str, line: int) -> None:
+        self.script.notes.append((show(what), why, line))
+
+    def skip(self, node: Node, text: str, why: str, line: int) -> None:
+        self.script.skipped.append(Skipped(node, line, text, why))
+        self.note(text, why, line)
+
+    def run_list(self, commands: List) -> None:
+        status: bool | None = True
+        for item in commands.items:
+            text = f"{item.connector} {self.get_source(item)}"
+            if item.connector and status is None and not self.is_followed(item):
+                self.skip(item, text, "it depends on the command before it: it is not followed", item.line)
                 continue
-            expanded = [each for other in names[index:] for each in expand(other, script)]
-            if expanded:
-                script.commands.append(Command(tuple(expanded), names[index].line, environment))
-            return
-        if match[3].startswith("(") and match[3].endswith(")"):
-            items = [each.text for each in split_words(match[3][1:-1], word.line) if not each.operator]
-            script.arrays[match[1]] = [*(script.arrays.get(match[1], []) if match[2] else []), *items]
-            continue
-        value = " ".join(expand(Word(match[3], word.line), script))
-        environment[match[1]] = (script.variables.get(match[1], "") if match[2] else "") + value
-        if exporting and words[0].text == "export":
-            script.exported[match[1]] = word.line
-        if conditional:
-            script.conditional[match[1]] = word.line
-    for name, value in environment.items():
-        if not (conditional and name in script.variables):
-            script.variables[name] = value
+            if item.connector and status is not None and status != (item.connector == "&&"):
+                self.skip(item, text, "the command before it decides that it does not run", item.line)
+                continue
+            self.branches += bool(item.connector)
+            status = self.run_item(item)
+            self.branches -= bool(item.connector)
 
+    def is_followed(self, node: Node) -> bool:
+        return (node.line, node.start) in self.followed
 
-def expand(word: Word, script: Script) -> list[str]:
-    """The words that a word becomes. An array becomes several."""
-    array = re.fullmatch(r"\$\{(\w+)\[[@*]\]\}", word.text)
-    if array and array[1] in script.arrays:
-        return [each for item in script.arrays[array[1]] for each in expand(Word(item, word.line), script)]
-    return [_expand_text(word.text, word.line, script)]
+    def run_item(self, item: Item) -> bool | None:
+        outer = self.background
+        self.background = outer or item.background
+        for index, command in enumerate(item.commands):
+            self.run(command, piped=index > 0)
+        self.background = outer
+        last = item.commands[-1]
+        is_test = isinstance(last, Simple) and bool(last.words) and last.words[0].text in ("[", "[[", "test", "false")
+        is_test = is_test or (isinstance(last, Simple) and bool(last.words) and last.words[0].text.startswith("(("))
+        is_probe = isinstance(last, Simple) and bool(last.words) and last.words[0].text in ("command", "which", "grep")
+        return find_status(item, self.scope) if is_test else None if is_probe else True
 
+    def run(self, node: Node, piped: bool = False) -> None:
+        if isinstance(node, Simple):
+            self.run_simple(node, piped)
+        elif isinstance(node, Group):
+            self.run_group(node)
+        elif isinstance(node, If):
+            self.run_if(node)
+        elif isinstance(node, Loop):
+            self.run_loop(node)
+        elif isinstance(node, Case):
+            self.run_case(node)
+        elif isinstance(node, Function):
+            self.scope.functions[node.name] = node
 
-def _expand_text(text: str, line: int, script: Script) -> str:
-    parts = []
-    position = 0
-    while position < len(text):
-        end = position + 1
-        if text.startswith("$((", position):
-            end = _find_closing(text, position, line)
-            expression = re.sub(r"\$?\b([A-Za-z_]\w*)", r"${\1}", text[position + 3 : end - 2])
-            value = _compute(_expand_text(re.sub(r"\$\{\$\{(\w+)\}\}", r"${\1}", expression), line, script).strip())
-            parts.append(text[position:end] if value is None else value)
-        elif text.startswith("$(", position) or text[position] == "`":
-            end = _find_closing(text, position, line)
-            parts.append(text[position:end])
-        elif text.startswith("${", position):
-            end = _find_closing(text, position, line)
-            parts.append(_expand_parameter(text[position + 2 : end - 1], line, script))
-        elif match := NAME.match(text, position):
-            end = match.end()
-            parts.append(script.variables.get(match[1], match[0]))
+    def run_group(self, node: Group) -> None:
+        outer = self.output
+        self.output = " ".join(filter(None, (self.show_redirects(node.redirects), outer)))
+        if node.subshell:
+            directory = self.scope.directory
+            variables = dict(self.scope.variables)
+            self.run_list(node.body)
+            self.scope.directory = directory
+            self.scope.variables = variables
         else:
-            parts.append(text[position])
-        position = end
-    return "".join(parts)
+            self.run_list(node.body)
+        self.output = outer
 
+    def run_if(self, node: If) -> None:
+        self.branches += 1
+        self.run_branches(node)
+        self.branches -= 1
 
-def _expand_parameter(inner: str, line: int, script: Script) -> str:
-    """The value of ${INNER}. Other forms than NAME, NAME:-WORD and NAME:+WORD stay as they are."""
-    match = PARAMETER.fullmatch(inner)
-    if match is None:
-        return f"${{{inner}}}"
-    name = match[1]
-    operator = match[2] or ""
-    other = re.sub("[\"']", "", match[3] or "")
-    value = script.variables.get(name)
-    given = value is not None and (bool(value) or not operator.startswith(":"))
-    if operator.endswith("+"):
-        return _expand_text(other, line, script) if given else ""
-    if given:
-        return value or ""
-    return _expand_text(other, line, script) if operator.endswith(("-", "=")) else f"${{{inner}}}"
-
-
-def reveal(text: str) -> str:
-    """The text with its literal $."""
-    return text.replace(LITERAL, "$")
-
-
-def _compute(text: str) -> str | None:
-    """The value of an expression with integers. None if it is another expression."""
-    if not re.fullmatch(r"[0-9+*/%() -]+", text) or "**" in text:
-        return None
-    try:
-        return str(int(eval(text.replace("/", "//"), {"__builtins__": {}})))  # digits and operators alone
-    except (SyntaxError, ZeroDivisionError, RecursionError, MemoryError):
-        return None
-
-
-def _split_commands(words: list[Word]) -> Iterator[list[Word]]:
-    """The words of each simple command, without redirections."""
-    current: list[Word] = []
-    skip = False
-    for index, word in enumerate(words):
-        if skip:
-            skip = False
-        elif word.operator and word.text in ENDS:
-            yield current
-            current = []
-        elif word.operator:
-            skip = True
-            if current and current[-1].text.isdigit() and index:
-                current.pop()  # the file descriptor of 2>file
-        else:
-            current.append(word)
-    yield current
-
-
-def split_words(text: str, first_line: int) -> Iterator[Word]:
-    """The words and operators of a script, without comments and here-documents. Quotes are removed."""
-    position = 0
-    line = first_line
-    pending: list[str] = []
-    while position < len(text):
-        char = text[position]
-        if text.startswith("\\\n", position):
-            position += 2
-            line += 1
-        elif char in " \t\r":
-            position += 1
-        elif char == "#":
-            end = text.find("\n", position)
-            position = len(text) if end < 0 else end
-        elif operator := next((each for each in OPERATORS if text.startswith(each, position)), None):
-            position += len(operator)
-            yield Word(operator, line, operator=True)
-            if operator == "\n":
-                line += 1
-                for mark in pending:
-                    last = re.compile(rf"^[ \t]*{re.escape(mark)}[ \t\r]*$", re.MULTILINE).search(text, position)
-                    stop = last.end() if last else len(text)
-                    line += text.count("\n", position, stop)
-                    position = stop
-                pending = []
-            elif operator == "<<":
-                found = re.compile(r"-?\s*['\"]?(\w+)['\"]?").match(text, position)
-                if found:
-                    pending.append(found[1])
-        else:
-            word, position, line = _read_word(text, position, line)
-            yield word
-
-
-def _read_word(text: str, position: int, line: int) -> tuple[Word, int, int]:
-    start_line = line
-    parts = []
-    while position < len(text):
-        char = text[position]
-        if char == "\\" and position + 1 < len(text):
-            parts.append(ESCAPES.get(text[position + 1], text[position + 1]))
-            line += text[position + 1] == "\n"
-            position += 2
-        elif char in "'\"":
-            end = _find_quote(text, position, line)
-            inner = text[position + 1 : end]
-            line += inner.count("\n")
-            if char == '"':
-                inner = re.sub(r'\\([$`"\\\n])', lambda match: ESCAPES.get(match[1], match[1]), inner)
+    def run_branches(self, node: If) -> None:
+        keyword = "if"
+        taken = False
+        for condition, body in node.branches:
+            written = f"{keyword} {self.get_source(condition)}"
+            keyword = "elif"
+            if taken:
+                self.skip(body, f"{written}; then {self.get_source(body)}", "another branch is taken", condition.line)
+                continue
+            status = find_status(condition, self.scope)
+            shown = describe_condition(condition, self.scope)
+            if self.is_followed(body):
+                self.note(written, "it depends on the machine: the training is in this branch", condition.line)
+                taken = True
+                self.run_list(body)
+            elif status is None:
+                self.mark_unknown(body, f"the condition in line {condition.line}")
+                why = f"it depends on the machine: {shown}: it is not followed"
+                self.skip(body, f"{written}; then {self.get_source(body)}", why, condition.line)
+                taken = taken or keyword == ""
+                if node.otherwise is not None:
+                    self.mark_unknown(node.otherwise, f"the condition in line {condition.line}")
+                for other, inner in node.branches[node.branches.index((condition, body)) + 1 :]:
+                    self.skip(inner, f"elif {self.get_source(other)}; then {self.get_source(inner)}", why, other.line)
+                    if self.is_followed(inner):
+                        self.run_list(inner)
+                if node.otherwise is not None:
+                    self.skip_or_follow(node.otherwise, why)
+                return
+            elif status:
+                self.note(written, f"it is true with the values of the script: {shown}", condition.line)
+                taken = True
+                self.run_list(body)
             else:
-                inner = inner.replace("$", LITERAL)
-            parts.append(inner)
-            position = end + 1
-        elif text.startswith(("$(", "`", "${"), position) or (char == "(" and parts and parts[-1].endswith("=")):
-            end = _find_closing(text, position, line)
-            parts.append(text[position:end])
-            line += text.count("\n", position, end)
-            position = end
-        elif char in " \t\r\n;|&<>()":
-            break
+                why = f"it is false with the values of the script: {shown}"
+                self.skip(body, f"{written}; then {self.get_source(body)}", why, condition.line)
+        if node.otherwise is not None:
+            if taken:
+                text = f"else {self.get_source(node.otherwise)}"
+                self.skip(node.otherwise, text, "another branch is taken", node.otherwise.line)
+            else:
+                self.run_list(node.otherwise)
+
+    def skip_or_follow(self, body: List, why: str) -> None:
+        if self.is_followed(body):
+            self.run_list(body)
         else:
-            parts.append(char)
-            position += 1
-    return Word("".join(parts), start_line), position, line
+            self.skip(body, f"else {self.get_source(body)}", why, body.line)
+
+    def mark_unknown(self, body: List, source: str) -> None:
+        """Variables without a value that a branch sets have an unknown one."""
+        for word in _list_assignments(body):
+            match = ASSIGNMENT.fullmatch(word.text)
+            if match and match[1] not in self.scope.variables and match[1] not in self.scope.arrays:
+                self.scope.unknown[match[1]] = source
+
+    def run_case(self, node: Case) -> None:
+        value = expand_text(node.word.text, node.line, self.scope, in_test=True)
+        taken = False
+        head = f"case {node.word.text} in"
+        for patterns, body in node.branches:
+            text = f"{head} {'|'.join(each.text for each in patterns)}) {self.get_source(body)}"
+            if is_known(value):
+                texts = [reveal(expand_text(each.text, each.line, self.scope)) for each in patterns]
+                matches = not taken and any(fnmatchcase(reveal(value), each) for each in texts if each.count("*") < 4)
+            else:
+                matches = self.is_followed(body)
+            if matches:
+                taken = True
+                written = "|".join(each.text for each in patterns)
+                self.note(f"{head} {written})", f"it is {show(value)}: this branch is taken", node.line)
+                self.branches += 1
+                self.run_list(body)
+                self.branches -= 1
+            else:
+                if not is_known(value):
+                    self.mark_unknown(body, f"the case in line {node.line}")
+                why = (
+                    f"it is {show(value)}: another branch is taken" if is_known(value) else "it depends on the machine"
+                )
+                self.skip(body, text, why, patterns[0].line if patterns else node.line)
+
+    def run_loop(self, node: Loop) -> None:
+        items = None
+        if node.words is not None:
+            items = [each for word in node.words for each in expand(word, self.scope)]
+            items = items if all(map(is_known, items)) else None
+        status = None
+        if node.condition is not None:
+            status = find_status(node.condition, self.scope)
+            status = status if status is None or not node.until else not status
+        if items and self.runs + len(items) <= MAX_RUNS:
+            self.run_iterations(node, items)
+        elif items == [] or status is False:
+            self.skip(node, self.get_source(node), "its body does not run with the values of the script", node.line)
+        elif self.is_followed(node):
+            self.note(node.head, "the training is in this loop: its body is read once", node.line)
+            if node.name:
+                self.scope.unknown[node.name] = f"the loop in line {node.line}"
+            self.run_list(node.body)
+        else:
+            self.mark_unknown(node.body, f"the loop in line {node.line}")
+            self.skip(node, self.get_source(node), "a loop whose values are not in the script", node.line)
+
+    def run_iterations(self, node: Loop, items: list[str]) -> None:
+        outer = self.loop
+        shown = ", ".join(map(show, items))
+        self.note(f"loop over {node.name} in {shown}", "each value has its own commands", node.line)
+        for item in items:
+            self.runs += 1
+            self.scope.variables[node.name] = item
+            self.scope.arrays.pop(node.name, None)
+            self.scope.unknown.pop(node.name, None)
+            self.loop = outer or (node.name, show(item), node.line)
+            self.run_list(node.body)
+        self.loop = outer
+
+    def run_simple(self, node: Simple, piped: bool) -> None:
+        words = list(node.words)
+        environment: dict[str, str] = {}
+        assignments: list[tuple[Word, re.Match[str]]] = []
+        while words and (match := ASSIGNMENT.fullmatch(words[0].text)):
+            assignments.append((words.pop(0), match))
+        if not words:
+            for word, match in assignments:
+                self.assign(word, match)
+            if node.redirects:
+                self.note(self.get_source(node), "a file of the machine", node.line)
+            return
+        if words[0].text in DECLARING:
+            self.declare(words, node)
+            return
+        for word, match in assignments:
+            environment[match[1]] = self.expand_value(match[4], word.line)
+        before = len(self.scope.empty)
+        expanded = [each for word in words for each in expand(word, self.scope)]
+        if not expanded:
+            return
+        if expanded[0] in self.scope.functions and self.depth < MAX_DEPTH:
+            self.call(expanded, environment, node)
+            return
+        self.run_builtin(node, expanded, environment, piped, before)
+
+    def run_builtin(
+        self, node: Simple, words: list[str], environment: dict[str, str], piped: bool, before: int
+    ) -> None:
+        name = words[0]
+        text = self.get_source(node)
+        document = self.get_document(node.redirects)
+        if name in (":", "true", "["):
+            self.note(" ".join(map(show, words)), "it changes nothing in the job", node.line)
+        elif name in ("[[", "test", "false") or name.startswith("(("):
+            condition = describe_condition(List(node.line, 0, 0, (Item(node.line, 0, 0, (node,)),)), self.scope)
+            self.note(text, f"a condition: {condition}", node.line)
+        elif name in ("cd", "pushd") and is_known(words[-1]) and len(words) > 1:
+            target = posixpath.normpath(posixpath.join(self.scope.directory, reveal(words[-1])))
+            self.scope.directory = target if target.startswith("/") else ""
+            self.note(" ".join(map(show, words)), "a folder of the machine", node.line)
+        elif name in ("cd", "pushd"):
+            self.scope.directory = ""
+            self.note(" ".join(map(show, words)), "a folder of the machine", node.line)
+        elif name == "unset":
+            for each in words[1:]:
+                for values in (self.scope.variables, self.scope.arrays, self.scope.unknown, self.script.exported):
+                    values.pop(each, None)
+            self.note(" ".join(map(show, words)), "the variables are not set in the job", node.line)
+        elif name in ("exit", "return") and self.depth == 0 and self.loop is None and not self.background:
+            if self.branches and words[1:] != ["0"]:
+                why = "the script ends here without these values: the job needs them"
+                self.note(" ".join(map(show, words)), why, node.line)
+                return
+            self.note(" ".join(map(show, words)), "the script ends here", node.line)
+            raise _Ended
+        elif name == "shift":
+            count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
+            self.scope.positional = self.scope.positional[count:]
+            self.note(" ".join(map(show, words)), "the job has no arguments of a script", node.line)
+        elif name == "set" and len(words) > 1 and words[1] == "--":
+            self.scope.positional = words[2:]
+            self.note(" ".join(map(show, words)), "arguments that the script sets", node.line)
+        elif name in ("read", "mapfile", "readarray"):
+            self.read_variables(words, document, node)
+        elif name == "eval":
+            inner = read_script(reveal(" ".join(words[1:])), self.get_values(), node.line, (), self.scope.directory)
+            self.adopt(inner, node.line)
+        else:
+            self.record(node, words, environment, piped, document)
+
+    def get_values(self) -> dict[str, str]:
+        return dict(self.scope.variables)
+
+    def adopt(self, inner: Script, line: int) -> None:
+        self.script.commands += [
+            replace(each, exported={**self.get_exported(), **each.exported}) for each in inner.commands
+        ]
+        self.scope.variables.update(inner.scope.variables)
+        self.script.notes += inner.notes
+
+    def read_variables(self, words: list[str], document: str | None, node: Simple) -> None:
+        """read NAME: from a here-document, or unknown."""
+        names = [each for each in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", each)]
+        for index, name in enumerate(names):
+            if document is not None and len(names) == 1 and words[0] == "read":
+                self.scope.variables[name] = document.strip()
+                self.scope.unknown.pop(name, None)
+            else:
+                self.scope.unknown[name] = f"line {node.line}: {show(' '.join(words))}"
+            if index == len(names) - 1:
+                self.scope.assignments.pop(name, None)
+        self.note(self.get_source(node), "it reads variables", node.line)
+
+    def record(
+        self, node: Simple, words: list[str], environment: dict[str, str], piped: bool, document: str | None
+    ) -> None:
+        redirects = " ".join(filter(None, (self.show_redirects(node.redirects), self.output)))
+        if document is not None and words[0] in ("cat", "tee"):
+            for each in node.redirects:
+                if each.operator.text in (">", ">>", ">|") and each.target is not None:
+                    self.script.files[reveal(expand_text(each.target.text, node.line, self.scope))] = document
+            for path in words[1:] if words[0] == "tee" else ():
+                self.script.files[reveal(path)] = document
+        shown = [f"{name}={show(value)}" for name, value in environment.items() if not SECRET.search(name)]
+        shown += [name for name in environment if SECRET.search(name)]
+        shown += [show(each) or "''" for each in words]
+        shown += [redirects, show(document or ""), "&" if self.background else ""]
+        self.script.commands.append(
+            Command(
+                tuple(words), node.line, environment, " ".join(filter(None, shown)), self.get_exported(),
+                dict(self.script.exported), self.scope.directory, document, redirects, self.background, piped,
+                self.loop,
+            )
+        )  # fmt: skip
+
+    def get_exported(self) -> dict[str, str]:
+        """The exported variables, with empty values for secrets."""
+        found = {}
+        for name in self.script.exported:
+            value = self.scope.get(name)
+            if value is not None:
+                found[name] = value
+            elif name in self.scope.unknown:
+                found[name] = f"${name}"
+            elif SECRET.search(name):
+                found[name] = ""
+        return found
+
+    def show_redirects(self, redirects: Collection[Redirect]) -> str:
+        shown = []
+        for each in redirects:
+            target = show(expand_text(each.target.text, each.operator.line, self.scope)) if each.target else ""
+            shown.append(f"{each.descriptor}{each.operator.text}{target}")
+        return " ".join(shown)
+
+    def get_document(self, redirects: Collection[Redirect]) -> str | None:
+        for each in redirects:
+            if each.operator.document is not None:
+                content = each.operator.document
+                return (
+                    content
+                    if each.operator.literal
+                    else reveal(expand_document(content, each.operator.line, self.scope))
+                )
+            if each.operator.text == "<<<" and each.target is not None:
+                return reveal(expand_text(each.target.text, each.operator.line, self.scope))
+        return None
+
+    def call(self, words: list[str], environment: dict[str, str], node: Simple) -> None:
+        """Run a function with its arguments."""
+        function = self.scope.functions[words[0]]
+        self.called.add(words[0])
+        positional = self.scope.positional
+        read = self.scope.read
+        self.scope.positional = words[1:]
+        self.scope.read = set()
+        self.depth += 1
+        first = len(self.script.commands)
+        before = deepcopy(self.scope.variables)
+        self.scope.variables.update(environment)
+        if isinstance(function.body, Group):
+            self.run_list(function.body.body)
+        else:
+            self.run(function.body)
+        for name in environment:
+            if name in before:
+                self.scope.variables[name] = before[name]
+            else:
+                self.scope.variables.pop(name, None)
+        output = self.show_redirects(node.redirects)
+        for index in range(first, len(self.script.commands)):
+            command = self.script.commands[index]
+            self.script.commands[index] = replace(
+                command,
+                environment={**environment, **command.environment},
+                background=command.background or self.background,
+                redirects=" ".join(filter(None, (command.redirects, output))),
+            )
+        self.depth -= 1
+        unread = [show(word) for number, word in enumerate(words[1:], 1) if number not in self.scope.read]
+        if unread:
+            self.note(f"{words[0]} {' '.join(unread)}", "the function does not read these arguments", node.line)
+        self.scope.positional = positional
+        self.scope.read = read
+
+    def declare(self, words: list[Word], node: Simple) -> None:
+        """export, declare, readonly, local and typeset."""
+        kind = words[0].text
+        options = [word.text for word in words[1:] if word.text.startswith("-")]
+        exporting = kind == "export" or any("x" in option for option in options)
+        if kind != "export" or options:
+            self.note(self.get_source(node), "a declaration: the value is read", node.line)
+        for word in words[1:]:
+            match = ASSIGNMENT.fullmatch(word.text)
+            if match is not None:
+                self.assign(word, match)
+                if exporting:
+                    self.script.exported[match[1]] = word.line
+            elif re.fullmatch(r"[A-Za-z_]\w*", word.text) and exporting:
+                self.script.exported[word.text] = word.line
+                if word.text not in self.scope.variables and word.text not in self.scope.unknown:
+                    self.note(
+                        f"export {word.text}", "its value is not in the script: set it in spec.cluster.env", word.line
+                    )
+
+    def expand_value(self, text: str, line: int) -> str:
+        return requote(expand_text(text, line, self.scope), quoted=True)
+
+    def assign(self, word: Word, match: re.Match[str]) -> None:
+        name = match[1]
+        value = match[4]
+        what = show(f"{name}={'…' if SECRET.search(name) else value}")
+        if value.startswith("(") and value.endswith(")"):
+            self.assign_array(name, value, bool(match[3]), word)
+        elif match[2] is not None:
+            self.assign_item(name, match[2], value, word)
+        else:
+            self.assign_text(name, value, bool(match[3]), word)
+        assignment = Assignment(name, what, word.line)
+        if match[3] and (before := self.scope.assignments.get(name)):
+            assignment.is_read = False
+            before.is_read = True
+        items = self.scope.arrays.get(name, [])
+        is_whole = any(EXPANSION.fullmatch(each) for each in items)
+        if self.scope.variables.get(name) == "":
+            self.note(what, "it is empty", word.line)
+        if name in self.scope.unknown or is_whole or not all(map(is_inline, items)):
+            self.note(what, "the machine of the script computes it: it is not in the script", word.line)
+            assignment.is_read = True
+        self.script.assignments.append(assignment)
+        self.scope.assignments[name] = assignment
+
+    def assign_array(self, name: str, value: str, is_added: bool, word: Word) -> None:
+        from rlt.convert.words import split_words
+
+        before = self.scope.arrays.get(name, []) if is_added else []
+        items: list[str] = []
+        for each in split_words(value[1:-1], word.line):
+            if not each.operator:
+                keyed = re.fullmatch(r"\[[^]]+\]=(.*)", each.text, re.DOTALL)
+                items += expand(replace(each, text=keyed[1]) if keyed else each, self.scope)
+        self.scope.arrays[name] = [*before, *items]
+        self.scope.variables.pop(name, None)
+        self.scope.unknown.pop(name, None)
+
+    def assign_item(self, name: str, index: str, value: str, word: Word) -> None:
+        items = self.scope.arrays.setdefault(name, [])
+        number = reveal(expand_text(index, word.line, self.scope))
+        text = self.expand_value(value, word.line)
+        if number.isdigit() and int(number) <= len(items):
+            items[int(number) : int(number) + 1] = [text]
+        else:
+            self.scope.arrays.pop(name)
+            self.scope.unknown[name] = f"line {word.line}: {show(word.text)}"
+
+    def assign_text(self, name: str, value: str, is_added: bool, word: Word) -> None:
+        text = self.expand_value(value, word.line)
+        if is_added and name in self.scope.arrays:
+            self.scope.arrays[name] = [*self.scope.arrays[name], text]
+            return
+        if is_added:
+            text = self.scope.variables.get(name, "") + text
+        self.scope.arrays.pop(name, None)
+        own = [expansion for _, expansion in EXPANSION.findall(text)]
+        if all(is_inline(f"\ue004{each}\ue002") or not each.startswith("$(") for each in own) and not any(
+            re.fullmatch(rf"\$\{{?{name}\b.*", each) for each in own
+        ):
+            self.scope.variables[name] = text
+            self.scope.unknown.pop(name, None)
+        else:
+            self.scope.variables.pop(name, None)
+            self.scope.unknown[name] = f"line {word.line}: {show(value)}"
 
 
-def _find_quote(text: str, position: int, line: int) -> int:
-    """Position of the closing quote."""
-    quote = text[position]
-    end = position + 1
-    while end < len(text) and text[end] != quote:
-        end += 2 if quote == '"' and text[end] == "\\" else 1
-    if end >= len(text):
-        raise ConvertError(f"line {line}: the quote {quote} is not closed: close it, or remove the lines after it.")
-    return end
-
-
-def _find_closing(text: str, position: int, line: int) -> int:
-    """Position after a substitution or an array: `$(…)`, `${…}`, `(…)` or backticks."""
-    if text[position] == "`":
-        end = text.find("`", position + 1)
-        if end < 0:
-            raise ConvertError(f"line {line}: ` is not closed: close it, or remove the lines after it.")
-        return end + 1
-    position += text[position] == "$"
-    opening = text[position]
-    closing = ")" if text[position] == "(" else "}"
-    depth = 0
-    while position < len(text):
-        char = text[position]
-        if char in "'\"":
-            position = _find_quote(text, position, line)
-        depth += (char == opening) - (char == closing)
-        position += 1
-        if depth == 0:
-            return position
-    raise ConvertError(f"line {line}: {opening} is not closed: close it, or remove the lines after it.")
+def _list_assignments(node: Node) -> Iterator[Word]:
+    """The words that set variables in a part of a script."""
+    if isinstance(node, List):
+        for item in node.items:
+            for command in item.commands:
+                yield from _list_assignments(command)
+    elif isinstance(node, Simple):
+        start = 1 if node.words and node.words[0].text in DECLARING else 0
+        for word in node.words[start:]:
+            if not ASSIGNMENT.fullmatch(word.text):
+                return
+            yield word
+    elif isinstance(node, Group | Loop):
+        yield from _list_assignments(node.body)
+    elif isinstance(node, If):
+        for _, body in node.branches:
+            yield from _list_assignments(body)
+        if node.otherwise is not None:
+            yield from _list_assignments(node.otherwise)
+    elif isinstance(node, Case):
+        for _, body in node.branches:
+            yield from _list_assignments(body)

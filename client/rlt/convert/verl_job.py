@@ -14,16 +14,16 @@ from typing import Any
 
 from rlt.convert.defaults import subtract_defaults
 from rlt.convert.draft import Draft
+from rlt.convert.rendering import drop, hold_invalid, list_invalid, restore
 from rlt.convert.settings import apply_settings
-from rlt.convert.shell import reveal
+from rlt.convert.text import reveal
 from rlt_api.frameworks.known_programs import Argument, Program, parse_value
 from rlt_api.frameworks.mapping import Setting, find, load_mapping
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl.overrides import format_value
 from rlt_api.frameworks.verl.settings import list_settings
-from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
-from rlt_api.validation.resolved_spec import build_resolved_spec
+from rlt_api.validation.resolved_spec import build_resolved_spec, read_resolved_spec
 
 Json = dict[str, Any]
 PLACES = frozenset({
@@ -36,14 +36,21 @@ OLD_KEYS = (
     "reward_model.reward_",
 )  # fmt: skip
 """Beginnings of keys that verl 0.9 has under other names."""
+STEPS = "trainer.total_training_steps"
+EPOCHS = "trainer.total_epochs"
 FUNCTION = ".custom_reward_function."
 RUN = Run(name="", namespace="", directory="")
 
 
 def build_verl_job(draft: Draft, program: Program, line: int) -> None:
     """Set the fields and overrides with which verl gets the settings of the command, which is on this line."""
+    for worker in draft.spec.setdefault("cluster", {}).setdefault("workers", [{}]):
+        if "accelerator" in worker:
+            worker["accelerator"].setdefault("resourceName", "nvidia.com/gpu")
+    held = hold_invalid(draft.spec)
+    unknown = {each.key for each in program.given.values() if not each.is_known}
     for each in program.given.values():
-        if not each.is_known:
+        if each.key in unknown:
             draft.leave_out(f"{each.key}={each.value}", "its value is not in the script", line)
     arguments = [replace(each, value=reveal(each.value)) for each in program.given.values() if each.is_known]
     given = {key: reveal(value) if isinstance(value, str) else value for key, value in program.values.items()}
@@ -52,8 +59,12 @@ def build_verl_job(draft: Draft, program: Program, line: int) -> None:
         framework["version"] = "0.5"
     rewards = _read_function(given)
     fields = {key: value for key, value in given.items() if FUNCTION not in f".{key}"}
+    fields = _keep_owners(fields)
+    if STEPS in fields:  # the job has one of both
+        fields.pop(EPOCHS, None)
     job = _apply(draft, fields, framework, rewards)
-    fields |= {key: setting.default for key in _render(job.spec) if (setting := _find_default(key, given))}
+    others_given = {*given, *unknown}
+    fields |= {key: setting.default for key in _render(job.spec) if (setting := _find_default(key, others_given))}
     job = _apply(draft, fields, framework, rewards)
     others = list[Argument]()
     while found := _find_others(job, arguments, {each.key for each in others}):
@@ -68,6 +79,7 @@ def build_verl_job(draft: Draft, program: Program, line: int) -> None:
         if note.what.partition("=")[0] in PLACES:
             draft.leave_out(note.what, note.why, note.line)
     draft.spec = subtract_defaults(job.spec)
+    restore(draft.spec, held)
 
 
 def _find_others(job: Draft, arguments: Sequence[Argument], known: Collection[str]) -> list[Argument]:
@@ -79,6 +91,17 @@ def _find_others(job: Draft, arguments: Sequence[Argument], known: Collection[st
         if each.key not in PLACES and each.key not in known and (each.prefix == "~" or not same):
             found.append(each)
     return found
+
+
+def _keep_owners(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without settings that share a field with an earlier one of mapping.toml and have another value."""
+    owners: dict[str, Any] = {}
+    for setting in load_mapping().verl:
+        if len(setting.fields) == 1 and setting.key in values:
+            owners.setdefault(setting.fields[0], values[setting.key])
+    settings = {key: find(key, load_mapping().verl) for key in values}
+    fields = {key: setting.fields[0] for key, setting in settings.items() if setting and len(setting.fields) == 1}
+    return {key: value for key, value in values.items() if owners.get(fields.get(key, ""), value) == value}
 
 
 def _read_function(given: Mapping[str, Any]) -> list[Json]:
@@ -101,9 +124,6 @@ def _apply(draft: Draft, values: Mapping[str, Any], framework: Json, rewards: li
     """The fields of settings, beside those that the draft has."""
     job = Draft(spec=deepcopy(draft.spec))
     job.spec |= {"framework": dict(framework), "model": {}, "data": {}, "rewards": rewards}
-    for worker in job.spec["cluster"]["workers"]:
-        if "accelerator" in worker:
-            worker["accelerator"].setdefault("resourceName", "nvidia.com/gpu")
     apply_settings(job, values, load_mapping().verl, {})
     if job.get("observability.wandb") and not job.get("observability.wandb.apiKey"):
         del job.spec["observability"]["wandb"]
@@ -111,12 +131,16 @@ def _apply(draft: Draft, values: Mapping[str, Any], framework: Json, rewards: li
 
 
 def _render(spec: Json) -> dict[str, Any]:
-    """The settings of verl's main_ppo for the spec."""
-    resolved = RLTrainingJobSpec.model_validate(build_resolved_spec(spec, None))
+    """The settings of verl's main_ppo for the spec, from which invalid fields are dropped: they become overrides."""
+    while (invalid := list_invalid(spec)) and drop(spec, invalid):
+        pass
+    completed = {**spec, "data": {"files": ["unknown"], **spec.get("data", {})}}
+    resolved = read_resolved_spec(build_resolved_spec(completed, None), {}).spec
+    assert resolved
     return {key.lstrip("+"): value for key, value in list_settings(resolved, RUN).items()}
 
 
-def _find_default(key: str, given: Mapping[str, Any]) -> Setting | None:
+def _find_default(key: str, given: Collection[str]) -> Setting | None:
     """The setting whose default the command uses. None if it gives the setting, or if no field has it."""
     setting = find(key, load_mapping().verl)
     if setting is None or key in given or key in PLACES or setting.is_group or setting.default is None:

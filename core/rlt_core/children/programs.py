@@ -28,7 +28,7 @@ def build_archive() -> bytes:
     """Build the zipapp from all modules of rlt_pod."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        for path, source in sorted(_list_modules(resources.files("rlt_pod"), "rlt_pod")):
+        for path, source in sorted(list_modules(resources.files("rlt_pod"), "rlt_pod")):
             _add(archive, path, source)
             if path == "rlt_pod/__main__.py":
                 _add(archive, "__main__.py", source)
@@ -78,9 +78,10 @@ def _add(archive: zipfile.ZipFile, path: str, source: bytes) -> None:
     archive.writestr(zipfile.ZipInfo(path, EPOCH), source, zipfile.ZIP_DEFLATED, 9)
 
 
-def _list_modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
+def list_modules(folder: Traversable, path: str, suffixes: tuple[str, ...] = (".py",)) -> Iterator[tuple[str, bytes]]:
+    """The path and content of each file below a package with one of the suffixes."""
     for entry in folder.iterdir():
         if entry.is_dir():
-            yield from _list_modules(entry, f"{path}/{entry.name}")
-        elif entry.name.endswith(".py"):
+            yield from list_modules(entry, f"{path}/{entry.name}", suffixes)
+        elif entry.name.endswith(suffixes):
             yield f"{path}/{entry.name}", entry.read_bytes()

@@ -10,6 +10,8 @@ from rlt_core.targets.launch import Launch
 from rlt_core.targets.ray import build_head_options
 
 TOKEN = "${RAY_AUTH_TOKEN:?set it to a random text}"
+PROGRAMS_PATH = "/tmp/rlt_pod.pyz"
+"""The archive of programs in the container: Docker creates the folder of the configs, as root."""
 RENDER_GROUP = "${RENDER_GROUP:?set it to the ID of the group render}"
 """The image may have no group render, and its ID differs between machines."""
 
@@ -22,6 +24,7 @@ def build_compose_file(launch: Launch) -> dict[str, Any]:
             "--target docker"
         )
     (group,) = launch.groups
+    files = {**launch.files, launch.encoded_programs: launch.programs}
     start = [f"--{name}" if value == "true" else f"--{name}={value}" for name, value in group.start.items()]
     ray = {
         "image": launch.image,
@@ -34,7 +37,7 @@ def build_compose_file(launch: Launch) -> dict[str, Any]:
             "start_period": "120s",
         },
         # The program runs in this container.
-        "configs": [{"source": _name_config(path), "target": path} for path in launch.files],
+        "configs": [{"source": _name_config(path), "target": path} for path in files],
         "stop_grace_period": f"{launch.grace_seconds}s",
     }
     submission = ["ray", "job", "submit", f"--address=http://127.0.0.1:{DASHBOARD_PORT}", "--"]
@@ -48,7 +51,7 @@ def build_compose_file(launch: Launch) -> dict[str, Any]:
         "command": [*submission, "bash", launch.program],
         "depends_on": {"ray": {"condition": "service_healthy"}},
     }
-    configs = {_name_config(path): {"content": _escape(text)} for path, text in launch.files.items()}
+    configs = {_name_config(path): {"content": _escape(text)} for path, text in files.items()}
     return {"name": launch.name, "services": {"ray": ray, "job": job}, "configs": configs}
 
 

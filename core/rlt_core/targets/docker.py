@@ -12,6 +12,8 @@ from rlt_core.targets.shell import (
     build_environment_options,
     build_files,
     build_head_comment,
+    build_programs,
+    build_programs_file,
     build_requirements,
     build_token,
     format_start,
@@ -45,6 +47,7 @@ def build_docker_script(launch: Launch) -> str:
             *lines,
             "submit)",
             *build_files(launch.files),
+            *build_programs_file(launch),
             '  docker exec "$container" ray job submit \\',
             f'    --submission-id="{launch.name}-$(date +%s)" -- bash {shlex.quote(launch.program)}',
             "  ;;",
@@ -56,7 +59,7 @@ def build_docker_script(launch: Launch) -> str:
             "  exit 2",
             "  ;;",
             "esac",
-            "",
+            *build_programs(launch),
         ]
     )
 

@@ -43,8 +43,14 @@ def build_task(launch: Launch) -> dict[str, Any]:
         "commands": ["\n".join(_build_commands(launch))],
         "ports": [DASHBOARD_PORT],
         "resources": _build_resources(launch),
+        "files": [f"{name_programs_file(launch)}:{launch.encoded_programs}"],
         "volumes": [f"{path}:{path}" for path in launch.mounts],
     }
+
+
+def name_programs_file(launch: Launch) -> str:
+    """Name of the file beside the task with the programs. A command of dstack has at most 128 KiB, as one argument."""
+    return f"{launch.name}.programs.base64"
 
 
 def _build_commands(launch: Launch) -> list[str]:

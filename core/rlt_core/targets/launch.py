@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,20 +13,23 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY, CONFIG_FILE
+from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_core import names
 from rlt_core.children.attachment import get_attachment, get_network
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.environment import FIXED_ENV, build_env
 from rlt_core.children.nccl_files import NCCL_FILE_VARIABLES
-from rlt_core.children.program import build_command, find_working_directory
+from rlt_core.children.preflight_file import has_preflight
 from rlt_core.children.ray_token import build_ray_token_env, has_ray_token
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.earlier_job import reject_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_core.network_status import build_network_status
+from rlt_core.targets.program import ENCODED_PROGRAMS, build_program, build_target_expected
+from rlt_core.targets.programs import encode_programs
 from rlt_pod.keep_logs import ATTEMPT_DIRECTORY
+from rlt_pod.preflight.expected import EXPECTED_FILE, dump_expected
 
 PROGRAM = "program.sh"
 """Name of the script that runs the program."""
@@ -73,6 +77,8 @@ class Launch:
     """Variables with values in Secrets and ConfigMaps: they come from the environment of the user."""
     files: Mapping[str, str]
     """Path -> content of the program, and of the files that it reads."""
+    programs: str
+    """The archive of rlt's programs in base64, in lines."""
     storage: str
     """The shared folder of checkpoints and results on all machines."""
     mounts: tuple[str, ...]
@@ -90,6 +96,8 @@ class Launch:
     is_privileged: bool
     has_token: bool
     """Whether Ray's clients need a token."""
+    max_restarts: int
+    """Maximum number of attempts after the first one."""
     grace_seconds: int
     """Time for the program to save and exit."""
     run_seconds: int | None
@@ -106,6 +114,11 @@ class Launch:
     def program(self) -> str:
         """The path of the script that runs the program."""
         return f"{self.folder}/{PROGRAM}"
+
+    @property
+    def encoded_programs(self) -> str:
+        """The path of the file with `programs`."""
+        return f"{self.folder}/{posixpath.basename(ENCODED_PROGRAMS)}"
 
     @property
     def nodes(self) -> int:
@@ -129,15 +142,18 @@ def decide_host_network(job: Job, nodes: Sequence[Node]) -> Job:
     return replace(job, status=job.status.model_copy(update={"network": status}))
 
 
-def build_launch(job: Job, *, storage: str | None = None, any_port: bool = False) -> Launch:
+def build_launch(
+    job: Job, *, storage: str | None = None, any_port: bool = False, programs: str = PROGRAMS_PATH
+) -> Launch:
     """Build the launch of a valid job that has status.network.
 
     `storage`: the folder that replaces storage.mountPath. Default: the same path. `any_port`: the program's metrics
-    have a free port, because jobs share machines. Raises ValueError for checkpoint.resumeFromJob.
+    have a free port, because jobs share machines. `programs`: the path to which the archive of programs is decoded.
+    Raises ValueError for checkpoint.resumeFromJob.
     """
     assert job.spec
     reject_earlier_job(job.spec)
-    spec = _drop_preflight(job.spec)
+    spec = job.spec
     network = get_network(job)
     ray_cluster = build_ray_cluster(job, spec)["spec"]
     starts = [group["rayStartParams"] for group in ray_cluster["workerGroupSpecs"]]
@@ -155,7 +171,11 @@ def build_launch(job: Job, *, storage: str | None = None, any_port: bool = False
         head_memory=int(quantity_value(spec.cluster.head.resources.memory)),
         environment=environment,
         inherited=inherited,
-        files={**_list_files(job, spec), f"{CONFIG_DIRECTORY}/{PROGRAM}": _build_program(job, spec, any_port=any_port)},
+        files={
+            **_list_files(job, spec),
+            f"{CONFIG_DIRECTORY}/{PROGRAM}": build_program(job, spec, any_port=any_port, programs=programs),
+        },
+        programs=encode_programs(),
         storage=names.mount_path(spec).rstrip("/"),
         mounts=_list_mounts(spec),
         vendor=network.vendor,
@@ -166,15 +186,12 @@ def build_launch(job: Job, *, storage: str | None = None, any_port: bool = False
         is_unconfined=spec.security.unconfined,
         is_privileged=spec.security.privileged,
         has_token=has_ray_token(spec),
+        max_restarts=spec.failure_policy.max_restarts,
         grace_seconds=spec.cluster.termination_grace_period_seconds,
         run_seconds=spec.active_deadline_seconds,
         pending_seconds=spec.pending_deadline_seconds,
     )
     return _move_paths(launch, (storage or launch.storage).rstrip("/"))
-
-
-def _drop_preflight(spec: RLTrainingJobSpec) -> RLTrainingJobSpec:
-    return spec.model_copy(update={"preflight": spec.preflight.model_copy(update={"level": "none", "only": False})})
 
 
 def _build_group(spec: RLTrainingJobSpec, group: WorkerGroup, start: Mapping[str, str]) -> NodeGroup:
@@ -210,29 +227,11 @@ def _split_environment(
     return dict(sorted(values.items())), tuple(sorted(kept.keys() - values.keys()))
 
 
-def _build_program(job: Job, spec: RLTrainingJobSpec, *, any_port: bool) -> str:
-    """The script of the program, with one argument on each line. `ray job submit` does not quote arguments.
-
-    A step of framework.prepare runs once: a file beside the script records that it has succeeded.
-    """
-    if spec.framework.type == "builtin":
-        port = ["--port", "0"] if any_port else []
-        program = ["rlt-trainer", "run", "--config", f"{CONFIG_DIRECTORY}/{CONFIG_FILE}", *port]
-    else:
-        program = build_command(job, spec)
-    directory = find_working_directory(spec)
-    change = [f"cd {shlex.quote(directory)}"] if directory else []
-    steps = []
-    for step in spec.framework.prepare:
-        record = f"{CONFIG_DIRECTORY}/prepared-{step.name}"
-        steps += [f"if [ ! -e {record} ]; then", f"  {shlex.join(step.command)}", f"  touch {record}", "fi"]
-    lines = ["#!/bin/bash", "set -e", *steps, *change, "exec " + " \\\n  ".join(map(shlex.quote, program)), ""]
-    return "\n".join(lines)
-
-
 def _list_files(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     """The files of the ConfigMap."""
-    data: Mapping[str, str] = build_config_map(job, spec)["data"]
+    data: dict[str, str] = build_config_map(job, spec)["data"]
+    if has_preflight(spec):
+        data[EXPECTED_FILE] = dump_expected(build_target_expected(job, spec))
     return {f"{CONFIG_DIRECTORY}/{key}": text for key, text in data.items()}
 
 

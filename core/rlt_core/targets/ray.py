@@ -12,6 +12,8 @@ from rlt_core.targets.shell import (
     build_exports,
     build_files,
     build_head_comment,
+    build_programs,
+    build_programs_file,
     build_requirements,
     build_token,
     format_start,
@@ -44,6 +46,7 @@ def build_ray_script(launch: Launch) -> str:
             workers,
             "submit)",
             *build_files(launch.files),
+            *build_programs_file(launch),
             *_build_submission(launch),
             "  ;;",
             "*)",
@@ -51,7 +54,7 @@ def build_ray_script(launch: Launch) -> str:
             "  exit 2",
             "  ;;",
             "esac",
-            "",
+            *build_programs(launch),
         ]
     )
 

@@ -12,6 +12,8 @@ from rlt_core.targets.launch import Launch
 
 END_OF_FILE = "RLT_END_OF_FILE"
 """The line that ends a file in a script."""
+PROGRAMS_MARK = "# Programs of rlt: a zip archive in base64"
+"""The line before the programs."""
 JOIN_TIMEOUT_S = 600
 """Time for all nodes to join Ray. In Slurm, spec.pendingDeadlineSeconds has precedence."""
 TOKEN_FILE = "ray-token"
@@ -61,6 +63,16 @@ def build_files(files: Mapping[str, str]) -> list[str]:
     for path, text in files.items():
         lines += [f"cat > {shlex.quote(path)} <<'{END_OF_FILE}'", text.rstrip("\n"), END_OF_FILE]
     return lines
+
+
+def build_programs_file(launch: Launch) -> list[str]:
+    """Lines that write the end of the script, `build_programs`, to a file."""
+    return [f"sed '1,/^{PROGRAMS_MARK}$/d' \"$0\" > {shlex.quote(launch.encoded_programs)}"]
+
+
+def build_programs(launch: Launch) -> list[str]:
+    """The end of a script: rlt's programs, which bash does not reach."""
+    return ["exit", "", PROGRAMS_MARK, launch.programs, ""]
 
 
 def build_await_nodes(launch: Launch) -> dict[str, str]:

@@ -18,6 +18,8 @@ from rlt_core.targets.shell import (
     build_files,
     build_head_comment,
     build_node_choice,
+    build_programs,
+    build_programs_file,
     build_requirements,
     build_token,
 )
@@ -25,6 +27,8 @@ from rlt_core.targets.slurm_containers import ContainerRuntime, Wrapping, wrap_s
 
 MIB = 2**20
 START_NODE = "start-node.sh"
+ENDED = "ray-ended"
+"""Prefix of a file name: the file exists when Ray has ended on a node."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +64,11 @@ def build_slurm_script(launch: Launch, options: SlurmOptions) -> str:
             *build_token(launch, f'"$files/{TOKEN_FILE}-$SLURM_JOB_ID"'),
             "",
             *build_files(files),
+            *build_programs_file(launch),
             "",
             *wrapping.prepare,
             *_build_steps(launch, wrapping),
+            *build_programs(launch),
         ]
     )
 
@@ -98,10 +104,12 @@ def _build_directives(launch: Launch, options: SlurmOptions) -> list[str]:
         "partition": options.partition,
         "account": options.account,
         "output": f"{launch.name}-%j.log",
+        # Otherwise a job that starts again empties its log.
+        "open-mode": "append" if launch.max_restarts else None,
     }
-    return [f"#SBATCH --{name}={value}" for name, value in directives.items() if value is not None] + [
-        "#SBATCH --no-kill"
-    ]
+    switches = ["no-kill", *(["requeue"] if launch.max_restarts else [])]
+    given = [f"{name}={value}" for name, value in directives.items() if value is not None]
+    return [f"#SBATCH --{option}" for option in (*given, *switches)]
 
 
 _CHECK_NODES = """\
@@ -127,7 +135,8 @@ export RLT_HEAD RLT_PORT"""
 
 def _build_start_node(launch: Launch) -> str:
     """The script that runs on each node, in its container."""
-    return _START_NODE.format(groups="\n".join(build_node_choice(launch, "SLURM_NODEID")))
+    groups = "\n".join(build_node_choice(launch, "SLURM_NODEID"))
+    return _START_NODE.format(groups=groups, ended=shlex.quote(f"{launch.folder}/{ENDED}"))
 
 
 _START_NODE = """\
@@ -152,6 +161,7 @@ node+=(--dashboard-agent-listen-port=$((RLT_PORT + 3)) --min-worker-port=0 --max
 code=0
 ray start "${{node[@]}}" --node-name="$SLURMD_NODENAME" --block || code=$?
 echo "rlt: Ray ended on $SLURMD_NODENAME with exit code $code" >&2
+touch {ended}-"$SLURM_JOB_ID"
 exit "$code"
 """
 
@@ -167,15 +177,29 @@ def _build_steps(launch: Launch, wrapping: Wrapping) -> list[str]:
             exec=" ".join([*wrapping.exec, ""]) if wrapping.exec else "",
             ready=f"{wrapping.ready}\n" if wrapping.ready else "",
             timeout=timeout,
+            ended=ENDED,
             submission=f"{launch.name}-$SLURM_JOB_ID",
             program=shlex.quote(launch.program),
             token='rm -f "$RAY_AUTH_TOKEN_PATH"' if launch.has_token else ":",
+            fail="restart" if launch.max_restarts else "fail",
+            restart=_RESTART.format(restarts=launch.max_restarts) if launch.max_restarts else "",
         )
     ]
 
 
+_RESTART = """\
+# Slurm starts the job again after the failure of a node: it chooses the nodes, and the program resumes.
+restart() {{
+  [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ] || fail "$1"
+  echo "rlt: $1: the job starts again" >&2
+  scontrol requeue "$SLURM_JOB_ID" || fail "$1"
+  exit 1
+}}
+
+"""
+
 _STEPS = """\
-on_head() {{
+{restart}on_head() {{
   {on_nodes} --nodes=1 --ntasks=1 --nodelist="$head" {exec}"$@"
 }}
 
@@ -186,18 +210,21 @@ finish() {{
   trap '' TERM
   kill "$nodes_step" 2> /dev/null || true
   wait
+  rm -f "$ended"
   {token}
   exit "$code"
 }}
 
-# Waits for a step of the head. The job ends if Ray ends on a node.
+# Waits for a step of the head. The job ends if Ray ends on a node, which may end the step first.
 await_step() {{
   code=0
   wait -n "$nodes_step" "$1" || code=$?
-  kill -0 "$nodes_step" 2> /dev/null || fail "a node failed: its name is above"
+  {{ [ ! -e "$ended" ] && kill -0 "$nodes_step" 2> /dev/null; }} || {fail} "a node failed: its name is above"
   [ "$code" -eq 0 ] || exit "$code"
 }}
 
+ended="$files/{ended}-$SLURM_JOB_ID"
+rm -f "$ended"
 {on_nodes} --nodes={nodes} --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 \\
   {run}bash "$files/start-node.sh" &
 nodes_step=$!

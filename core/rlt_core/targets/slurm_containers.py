@@ -13,8 +13,12 @@ from rlt_core.targets.shell import build_environment_options
 
 ContainerRuntime = Literal["none", "apptainer", "enroot", "docker", "podman"]
 RUNTIMES: tuple[ContainerRuntime, ...] = get_args(ContainerRuntime)
-SLURM_VARIABLES = ("SLURM_NODEID", "SLURMD_NODENAME", "SLURM_JOB_ID", "RLT_HEAD", "RLT_PORT", "CUDA_VISIBLE_DEVICES")
-"""Variables of the job's steps that a container of Docker does not inherit."""
+SLURM_VARIABLES = (
+    *("SLURM_NODEID", "SLURMD_NODENAME", "SLURM_JOB_ID", "RLT_HEAD", "RLT_PORT"),
+    *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
+)
+"""Variables of the job's steps that a container of Docker does not inherit. Slurm sets those with the devices of the
+job: https://slurm.schedmd.com/gres.html"""
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,10 @@ class Member:
 
 
 def list_nodes() -> tuple[RayNode, list[RayNode]]:
-    """Return the node of this process, and the worker nodes. A head with CPUs and without workers is its own worker.
+    """Return the node of this process, and the worker nodes. A head with CPUs is a worker, too.
 
-    The head of a job has no CPUs in Ray (core/rlt_core/children/raycluster.py).
+    On Kubernetes the head of a job has no CPUs in Ray (core/rlt_core/children/raycluster.py). Elsewhere the first
+    worker is the head.
     """
     ray = import_module("ray")
     alive = [each for each in ray.nodes() if each["Alive"]]
@@ -77,8 +78,7 @@ def list_nodes() -> tuple[RayNode, list[RayNode]]:
         for each in alive
     ]
     head = next(node for node in nodes if node.id == own)
-    workers = sorted((node for node in nodes if node.id != own), key=lambda node: node.pod)
-    return head, workers or [head] * bool(head.cpus)
+    return head, sorted((node for node in nodes if node.id != own or node.cpus), key=lambda node: node.pod)
 
 
 def wait_for_nodes(workers: int, timeout_s: float) -> tuple[RayNode, list[RayNode]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rlt_api.findings.finding import Finding, printable
+from rlt_api.findings.finding import Finding, printable, remove, use
+from rlt_api.frameworks.openrlhf.options import describe_option
 from rlt_api.frameworks.openrlhf.settings import ESTIMATORS, KL_ESTIMATORS, POLICY_LOSSES, SCHEDULERS
 from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -24,8 +25,8 @@ def validate_openrlhf_fields(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_openrlhf_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """framework.overrides are options of OpenRLHF such as --ds.overlap_comm or --ds.zpg=8, one in each item, and do not
-    place the models."""
+    """framework.overrides are options of OpenRLHF 0.11 such as --ds.overlap_comm or --ds.zpg=8, one in each item, and
+    do not place the models. Its parser ends with an error for others."""
     rule = "framework-overrides"
     for index, text in enumerate(spec.framework.overrides if spec.framework.type == "openrlhf" else []):
         field = f"{OVERRIDES}[{index}]"
@@ -37,6 +38,11 @@ def validate_openrlhf_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             message = "follows from the pods of spec.cluster.workers"
             fix = "remove it, and change the worker group"
             yield Finding(field, printable(text), message, fix, rule=rule, involved=(TYPE,))
+        elif problem := describe_option(text.removeprefix("--").partition("=")[0]):
+            message, _, fix = problem.partition("; ")
+            meant = re.fullmatch(r"did you mean (--\S+)\?", fix)
+            edits = use(field, text.replace(text.partition("=")[0], meant[1], 1)) if meant else remove(field)
+            yield Finding(field, printable(text), message, fix, rule=rule, involved=(TYPE,), edits=edits)
 
 
 def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:

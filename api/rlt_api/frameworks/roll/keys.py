@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -30,6 +30,16 @@ PLAIN: Mapping[str, tuple[type, ...]] = {
     "None": (type(None),),
 }
 """Name of a type -> Python's types of its values."""
+VALUES: Mapping[str, str] = {
+    "str": "text, a number in quotes",
+    "int": "an integer",
+    "float": "a number such as 1.0e-6",
+    "bool": "true or false",
+    "List": "a list",
+    "Dict": "an object",
+    "dict": "an object",
+}
+"""Beginning of a type -> how its values are written."""
 ADDED: Mapping[str, tuple[str, ...]] = {
     "DataArguments": ("dataset_dir", "interleave_probs"),
     ROOT: ("hydra", "defaults", "use_additional_prompts"),
@@ -46,6 +56,8 @@ class Problem:
     message: str
     unknown: bool
     """Whether the key does not exist. Otherwise the value has another type, and ROLL ends with an error."""
+    fix: str = ""
+    """What to write instead of a value of another type."""
 
 
 @functools.cache
@@ -112,7 +124,17 @@ def _check_value(value: JsonValue, type_: str, path: str) -> Iterator[Problem]:
                 yield from _check_value(each, inner[1], f"{path}.{name}")
             return
     if not any(_matches(value, choice) for choice in choices):
-        yield Problem(path, f"is not of ROLL's type {' or '.join(choices)}", unknown=False)
+        message = f"is not of ROLL's type {' or '.join(choices)}"
+        yield Problem(path, message, unknown=False, fix=_describe_values(choices))
+
+
+def _describe_values(choices: Sequence[str]) -> str:
+    """Describe the values that a setting takes."""
+    words = [word for choice in choices if choice.startswith("Literal[") for word in re.findall(r"'([^']*)'", choice)]
+    if words:
+        return f"use {', '.join(words)}, or an image with a version of ROLL that has this value"
+    kinds = [text for name, text in VALUES.items() if any(choice.startswith(name) for choice in choices)]
+    return f"write {' or '.join(kinds)}" if kinds else "use a value of this type"
 
 
 def _split_union(type_: str) -> list[str]:

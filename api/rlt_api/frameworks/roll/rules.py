@@ -64,7 +64,7 @@ def validate_roll_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for problem in list_problems(config):
         if not problem.unknown:
             value = _show(config, problem.key)
-            yield _build_finding(_find(arguments, problem.key), value, problem.message, "use a value of this type")
+            yield _build_finding(_find(arguments, problem.key), value, problem.message, problem.fix)
     for contradiction in list_contradictions(config, count_devices(spec.cluster.workers)):
         owner = _find(arguments, contradiction.key)
         value = f"{contradiction.key}={contradiction.value}"

@@ -61,10 +61,68 @@ worker-workers)
   ;;
 submit)
 mkdir -p /checkpoints/configs/verl-11111111
+cat > /checkpoints/configs/verl-11111111/preflight.json <<'RLT_END_OF_FILE'
+{
+  "level": "basic",
+  "head": {
+    "name": "headgroup",
+    "replicas": 1,
+    "cpus": 0,
+    "devices": 0,
+    "shared_memory": 0,
+    "device_memory": 0
+  },
+  "workers": [
+    {
+      "name": "workers",
+      "replicas": 2,
+      "cpus": 28,
+      "devices": 8,
+      "shared_memory": 137438953472,
+      "device_memory": 206158430208
+    }
+  ],
+  "head_service": "",
+  "run_directory": "/checkpoints/runs/verl-11111111",
+  "shared_storage": true,
+  "require_rdma": false,
+  "models": [],
+  "data_files": [
+    "/checkpoints/data/gsm8k/train.parquet"
+  ],
+  "repositories": [],
+  "chat_template_of": null,
+  "chat_template": null,
+  "checkpoint_bytes": null,
+  "export_bytes": null,
+  "checkpoints": 0,
+  "min_bus_bandwidth": null,
+  "bfloat16": true,
+  "trial": null,
+  "engine": null,
+  "framework_trial": null,
+  "not_possible": []
+}
+RLT_END_OF_FILE
 cat > /checkpoints/configs/verl-11111111/program.sh <<'RLT_END_OF_FILE'
 #!/bin/bash
 set -e
-exec python3 \
+# The programs of rlt: preflight, attempts, logs and diagnosis.
+base64 -d /checkpoints/configs/verl-11111111/rlt_pod.pyz.base64 > "/checkpoints/configs/verl-11111111/rlt_pod.pyz.$$"
+mv "/checkpoints/configs/verl-11111111/rlt_pod.pyz.$$" /checkpoints/configs/verl-11111111/rlt_pod.pyz
+exec python3 /checkpoints/configs/verl-11111111/rlt_pod.pyz supervise \
+  --run-directory /checkpoints/runs/verl-11111111 \
+  --preflight /checkpoints/configs/verl-11111111/preflight.json \
+  --restarts 3 \
+  --progress-deadline 3600 \
+  --grace 300 \
+  -- \
+  --job verl \
+  --namespace default \
+  --run-directory /checkpoints/runs/verl-11111111 \
+  --checkpoints /checkpoints/ppo \
+  -- \
+  python3 \
   -m \
   verl.trainer.main_ppo \
   data.train_files=/checkpoints/data/gsm8k/train.parquet \
@@ -73,6 +131,7 @@ exec python3 \
   trainer.nnodes=2 \
   trainer.default_local_dir=/checkpoints/ppo
 RLT_END_OF_FILE
+sed '1,/^# Programs of rlt: a zip archive in base64$/d' "$0" > /checkpoints/configs/verl-11111111/rlt_pod.pyz.base64
   if [ -z "${RAY_ADDRESS:-}" ]; then
     export RAY_AUTH_MODE=token
     export RAY_AUTH_TOKEN_PATH="$files/ray-token"
@@ -93,3 +152,7 @@ RLT_END_OF_FILE
   exit 2
   ;;
 esac
+exit
+
+# Programs of rlt: a zip archive in base64
+UHJvZ3JhbXM=
