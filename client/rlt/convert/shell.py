@@ -235,7 +235,8 @@ class _Reader:
             status = find_status(condition, self.scope)
             shown = describe_condition(condition, self.scope)
             if self.is_followed(body):
-                self.note(written, "it depends on the machine: the training is in this branch", condition.line)
+                why = f"it depends on the machine: {shown}: the training is in this branch"
+                self.note(written, why, condition.line)
                 taken = True
                 self.run_list(body)
             elif status is None:
@@ -372,9 +373,9 @@ class _Reader:
         name = words[0]
         text = self.get_source(node)
         document = self.get_document(node.redirects)
-        if name in (":", "true", "["):
-            self.note(" ".join(map(show, words)), "it changes nothing in the job", node.line)
-        elif name in ("[[", "test", "false") or name.startswith("(("):
+        if name in (":", "true"):
+            self.note(text, "it sets defaults, and runs nothing", node.line)
+        elif name in ("[", "[[", "test", "false") or name.startswith("(("):
             condition = describe_condition(List(node.line, 0, 0, (Item(node.line, 0, 0, (node,)),)), self.scope)
             self.note(text, f"a condition: {condition}", node.line)
         elif name in ("cd", "pushd") and is_known(words[-1]) and len(words) > 1:
@@ -407,17 +408,26 @@ class _Reader:
             self.read_variables(words, document, node)
         elif name == "eval":
             inner = read_script(reveal(" ".join(words[1:])), self.get_values(), node.line, (), self.scope.directory)
-            self.adopt(inner, node.line)
+            self.note(text, "its commands are read", node.line)
+            self.adopt(inner, self.show_redirects(node.redirects))
         else:
             self.record(node, words, environment, piped, document)
 
     def get_values(self) -> dict[str, str]:
         return dict(self.scope.variables)
 
-    def adopt(self, inner: Script, line: int) -> None:
-        self.script.commands += [
-            replace(each, exported={**self.get_exported(), **each.exported}) for each in inner.commands
-        ]
+    def adopt(self, inner: Script, redirects: str) -> None:
+        """Take over the commands of an inner script, which runs in the same shell."""
+        for command in inner.commands:
+            self.script.commands.append(
+                replace(
+                    command,
+                    exported={**self.get_exported(), **command.exported},
+                    background=command.background or self.background,
+                    redirects=" ".join(filter(None, (command.redirects, redirects))),
+                    loop=command.loop or self.loop,
+                )
+            )
         self.scope.variables.update(inner.scope.variables)
         self.script.notes += inner.notes
 
@@ -552,7 +562,7 @@ class _Reader:
     def assign(self, word: Word, match: re.Match[str]) -> None:
         name = match[1]
         value = match[4]
-        what = show(f"{name}={'…' if SECRET.search(name) else value}")
+        what = show_source(f"{name}={'…' if SECRET.search(name) else value}")
         if value.startswith("(") and value.endswith(")"):
             self.assign_array(name, value, bool(match[3]), word)
         elif match[2] is not None:
@@ -565,7 +575,7 @@ class _Reader:
             before.is_read = True
         items = self.scope.arrays.get(name, [])
         is_whole = any(EXPANSION.fullmatch(each) for each in items)
-        if self.scope.variables.get(name) == "":
+        if self.scope.variables.get(name) == "" or self.scope.arrays.get(name) == []:
             self.note(what, "it is empty", word.line)
         if name in self.scope.unknown or is_whole or not all(map(is_inline, items)):
             self.note(what, "the machine of the script computes it: it is not in the script", word.line)
