@@ -50,6 +50,16 @@ NO_PROGRAM = "the script ends without a training program"
 
 def convert_script(text: str, to: str) -> Draft:
     """Convert a script or a command line. `to`: command, builtin or verl. Raises ConvertError."""
+    try:
+        return _convert_script(text, to)
+    except RecursionError:
+        message = (
+            "line 1: its commands, quotes or substitutions are too deep in each other: pass the training command alone."
+        )
+        raise ConvertError(message) from None
+
+
+def _convert_script(text: str, to: str) -> Draft:
     draft = Draft()
     directives = read_directives(text)
     script = read_script(text, build_variables(directives))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from rlt.convert.conditions import describe_condition, find_status
-from rlt.convert.expansion import Assignment, Scope, expand, expand_document, expand_text, is_inline
+from rlt.convert.expansion import MAX_ITEMS, Assignment, Scope, expand, expand_document, expand_text, is_inline
 from rlt.convert.grammar import (
     Case,
     Function,
@@ -30,7 +30,7 @@ from rlt.convert.grammar import (
     parse_script,
 )  # fmt: skip
 from rlt.convert.text import EXPANSION, SECRET, is_known, requote, reveal, show, show_source
-from rlt.convert.words import Word
+from rlt.convert.words import Word, split_words
 
 __all__ = ["Command", "Script", "Skipped", "read_script", "reveal"]
 
@@ -39,6 +39,8 @@ DECLARING = ("export", "declare", "readonly", "local", "typeset")
 DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-(.*)\}", re.DOTALL)
 MAX_DEPTH = 12
 """Maximum number of functions and scripts inside each other."""
+MAX_LENGTH = 65536
+"""Maximum length of a value."""
 MAX_RUNS = 256
 """Maximum number of times that the body of a loop is read."""
 
@@ -126,7 +128,8 @@ def read_script(
             script.notes.append((raw, "the function is not called", function.line))
     for assignment in script.assignments:
         if not assignment.is_read and assignment.name not in script.exported:
-            script.notes.append((assignment.what, "nothing in the job uses it", assignment.line))
+            value = f": {assignment.value}" if assignment.value else ""
+            script.notes.append((assignment.what, f"nothing in the job uses it{value}", assignment.line))
     for written, line in dict.fromkeys(script.scope.empty):
         why = "the job has no arguments of a script: add them to the command"
         script.notes.append((f'"{written}"', why, line))
@@ -580,20 +583,24 @@ class _Reader:
         if name in self.scope.unknown or is_whole or not all(map(is_inline, items)):
             self.note(what, "the machine of the script computes it: it is not in the script", word.line)
             assignment.is_read = True
+        shown = show(self.scope.variables.get(name, "")[:MAX_LENGTH])
+        assignment.value = shown if "$" in what and shown != value else ""
         self.script.assignments.append(assignment)
         self.scope.assignments[name] = assignment
 
     def assign_array(self, name: str, value: str, is_added: bool, word: Word) -> None:
-        from rlt.convert.words import split_words
-
         before = self.scope.arrays.get(name, []) if is_added else []
         items: list[str] = []
         for each in split_words(value[1:-1], word.line):
             if not each.operator:
                 keyed = re.fullmatch(r"\[[^]]+\]=(.*)", each.text, re.DOTALL)
                 items += expand(replace(each, text=keyed[1]) if keyed else each, self.scope)
-        self.scope.arrays[name] = [*before, *items]
         self.scope.variables.pop(name, None)
+        if len(before) + len(items) > MAX_ITEMS:
+            self.scope.arrays.pop(name, None)
+            self.scope.unknown[name] = f"line {word.line}: an array with {len(before) + len(items)} items"
+            return
+        self.scope.arrays[name] = [*before, *items]
         self.scope.unknown.pop(name, None)
 
     def assign_item(self, name: str, index: str, value: str, word: Word) -> None:
@@ -615,14 +622,13 @@ class _Reader:
             text = self.scope.variables.get(name, "") + text
         self.scope.arrays.pop(name, None)
         own = [expansion for _, expansion in EXPANSION.findall(text)]
-        if all(is_inline(f"\ue004{each}\ue002") or not each.startswith("$(") for each in own) and not any(
-            re.fullmatch(rf"\$\{{?{name}\b.*", each) for each in own
-        ):
+        refers_to_itself = any(re.fullmatch(rf"\$\{{?{name}\b.*", each) for each in own)
+        if is_inline(text) and not refers_to_itself and len(text) <= MAX_LENGTH:
             self.scope.variables[name] = text
             self.scope.unknown.pop(name, None)
         else:
             self.scope.variables.pop(name, None)
-            self.scope.unknown[name] = f"line {word.line}: {show(value)}"
+            self.scope.unknown[name] = f"line {word.line}: {show(value[:MAX_LENGTH])}"
 
 
 def _list_assignments(node: Node) -> Iterator[Word]:
