@@ -1,4 +1,4 @@
-"""spec.failurePolicy.onDrain: a job leaves a node that is drained, unless it is told or has to wait."""
+"""spec.failurePolicy.onDrain: a job leaves a node that is drained, unless it has to wait."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """spec.failurePolicy.onDrain: leave a node that is drained, before the drain ends the pods.
 
-The PodDisruptionBudget refuses evictions of ready pods. The operator therefore ends the attempt when it observes a
+The PodDisruptionBudget blocks evictions of ready pods. The operator therefore ends the attempt when it observes a
 cordoned node: it records the disruption with the request to stop the program, waits until the program has saved its
 state, and releases the cluster. The drain then continues.
 """
