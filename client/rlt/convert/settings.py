@@ -95,7 +95,9 @@ def apply_settings(
             setting = find(setting.renamed, settings)
         what = f"{key}={_show(value)}"
         line = lines.get(key)
-        if setting is None and key in known:
+        if key == "trainer.total_epochs" and isinstance(steps := values.get("trainer.total_training_steps"), int):
+            draft.leave_out(what, f"trainer.total_training_steps={steps} ends the training", line)
+        elif setting is None and key in known:
             draft.leave_out(what, "no field corresponds to it", line)
         elif setting is None:
             meant = find_nearest_word(key, [each.key for each in settings], max_distance=3)
