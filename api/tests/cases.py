@@ -328,6 +328,36 @@ CASES = [
         workers(podTemplate={"spec": {"hostNetwork": "true"}}),
         "use true",
     ),
+    Case(
+        "context-length",
+        "spec.data.maxResponseLength",
+        {**hub_model("Qwen/Qwen2.5-0.5B-Instruct"), **gpus(), "data.maxResponseLength": 32_768},
+        "use 32256 or less",
+    ),
+    Case(
+        "context-length",
+        "spec.rollout.maxModelLen",
+        {**hub_model("Qwen/Qwen3-0.6B"), **gpus(), "rollout.maxModelLen": 131_072},
+        "use 40960",
+    ),
+    Case(
+        "command-launcher",
+        "spec.framework.command[0]",
+        {"framework.command": ["torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py"]},
+        "Ray actors",
+        base=COMMAND,
+    ),
+    Case("host-memory", f"{POD}.memory", {"model.path": "Qwen/Qwen2.5-7B-Instruct"}, "use 25Gi or more", base=VERL),
+    Case(
+        "engine-memory",
+        "spec.framework.command",
+        {
+            **gpus(8),
+            "framework.command": [*COMMAND["framework"]["command"], "actor_rollout_ref.model.path=Qwen/Qwen2.5-72B"],
+        },
+        "use actor_rollout_ref.rollout.tensor_model_parallel_size=8",
+        base=COMMAND,
+    ),
     Case("multus", "spec.network.attach", {"network.attach": "multus", **gpus()}, "NetworkAttachmentDefinition"),
     *(
         Case("command", f"spec.framework.command[{index}]", {"framework.command": words}, "bash, -c", base=COMMAND)
@@ -789,7 +819,7 @@ CASES = [
         "engine-memory",
         "spec.rollout.gpuMemoryUtilization",
         {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.1, **gpus()},
-        "use 0.2",
+        "use 0.35",
     ),
     Case("accelerator-memory", "spec.cluster.workers[0].accelerator.memory", {"model": QWEN_7B, **gpus(1)}),
     Case(

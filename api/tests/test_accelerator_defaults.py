@@ -81,7 +81,7 @@ def test_micro_batches_have_tokens_on_gpus_unless_a_number_of_responses_is_given
         ({}, {}, {}, 16_384),
         ({"maxResponseLength": 32_768}, {}, {}, 33_280),
         ({"maxResponseLength": 32_768}, {"contextParallelSize": 2}, {}, 16_640),
-        ({"maxPromptLength": 1, "maxResponseLength": 50_000}, {"contextParallelSize": 2}, {}, 25_001),
+        ({"maxPromptLength": 1, "maxResponseLength": 40_000}, {"contextParallelSize": 2}, {}, 20_001),
         ({"maxResponseLength": 32_768}, {"contextParallelSize": 4}, {}, 16_384),
         ({"maxResponseLength": 16_384}, {}, {"dpo": {}}, 33_792),
     ],

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from job_specs import COMMAND, gpus, merged
+from job_specs import COMMAND, env, gpus, merged
 
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.known_programs import find_program, parse_value
@@ -163,7 +163,17 @@ WARNED = [
     ("actor_rollout_ref.actor.ppo_mini_batch_size=8", "8 prompts x 1 responses of a mini-batch are not"),
     ("actor_rollout_ref.actor.fsdp_config.fsdp_size=3", "fsdp_size=3: does not divide the 16 accelerators"),
     ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=3", "does not divide the 16 accelerators"),
-    ("trainer.logger=['wandb']", "without console, the status of the job has no progress"),
+    ("trainer.logger=['file']", "without console, the status of the job has no progress"),
+    ("trainer.logger=['console','wandb']", "wandb needs WANDB_API_KEY, which no variable of the job gives"),
+    ("data.train_files=~/data/a.parquet", "is in the home folder of the image's user, which is on no volume"),
+    ("data.train_files=../data/a.parquet", "is relative to the working directory of the image; use an absolute path"),
+    ("data.val_files=[/mnt/rlt/a.parquet,/data/b.parquet]", "/data/b.parquet is on no volume of the job (/mnt/rlt)"),
+    ("trainer.save_freq=10", "trainer.default_local_dir is checkpoints in the working directory by default"),
+    ("trainer.default_hdfs_dir=hdfs://a/b", "needs an HDFS client in the image"),
+    ("trainer.wandb_proxy=http://p:1", "is not in the config of verl 0.9.1, which reads it; put a + before it"),
+    ("actor_rollout_ref.actor.fsdp_config.sharding_strategy=FULL_SHARD", "verl 0.9.1 does not have it: FULL_SHARD"),
+    ("actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2", "is a key of model_engine=megatron, and the"),
+    ("actor_rollout_ref.rollout.gpu_memory_utilization=0.95", "leaves 5% of the device to NCCL, CUDA and the training"),
     ("trainer.total_training_steps=7", "spec.framework.totalSteps is 5"),
     ("trainer.default_local_dir=/data/out", "is not below spec.storage.mountPath /mnt/rlt: checkpoints are lost"),
     ("data.train_files=/data/a.parquet", "/data/a.parquet: is on no volume of the job (/mnt/rlt); it must be in"),
@@ -198,7 +208,7 @@ def apply_fix(argument: str, warning: str) -> str | None:
     key, _, value = argument.partition("=")
     if name := re.search(r"did you mean ([\w.]+)\?|has ([\w.]+) instead", warning):
         return f"{name[1] or name[2]}={value}"
-    if number := re.search(r"; use (?:([\w.]+)=)?(\d+)", warning):
+    if number := re.search(r"; use (?:([\w.]+)=)?(\d+(?:\.\d+)?)", warning):
         return f"{key}={number[2]}" if number[1] in (None, key) else None
     if "remove the +" in warning:
         return argument.removeprefix("+")
@@ -274,10 +284,11 @@ def test_verl_experimental_engines_have_separate_devices(
             "hydra.run.dir=/x",
             "~critic.optim",
             "critic.optim.betas=[0.9,0.99]",
-            "data.train_files=/mnt/rlt/x",
         ],
         ["--config-path=/x", "foo.bar=1"],
-        ["data.train_batch_size=1024", "actor_rollout_ref.rollout.n=8", "trainer.logger=[console,wandb]"],
+        ["data.train_batch_size=1024", "actor_rollout_ref.rollout.n=8", "trainer.logger=[console,tensorboard]"],
+        ["model_engine=megatron", "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2"],
+        ["--config-name=ppo_megatron_trainer", "actor_rollout_ref.actor.megatron.use_mbridge=True"],
         ["data.train_batch_size=100", "actor_rollout_ref.actor.ppo_mini_batch_size=$MINI"],
         [
             "actor_rollout_ref.actor.use_dynamic_bsz=True",
@@ -321,3 +332,140 @@ def test_roll_nodes_have_the_same_number_of_devices() -> None:
     spec = RLTrainingJobSpec.model_validate(job([*LAUNCHER, *ROLL[:2]], cluster={"workers": workers}))
     (warning,) = [each for each in find_warnings(spec) if "ROLL" in each]
     assert warning.startswith("spec.cluster.workers[1].accelerator.count: 4: all nodes of ROLL have the same number")
+
+
+MOUNTED = {"storage.claimName": "c"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "changes", "expected"),
+    [
+        (["data.train_files=/mnt/rlt/x.parquet"], {}, "which starts empty in each pod: no volume outlives the pods"),
+        (["data.train_files=/mnt/rlt/x.parquet"], MOUNTED, None),
+        (["data.train_files=hdfs://a/x.parquet", "actor_rollout_ref.model.path=Qwen/Qwen3-0.6B"], MOUNTED, None),
+        (
+            ["trainer.save_freq=5", "trainer.default_local_dir=/mnt/rlt/c"],
+            {},
+            "each of the 2 pods has a part of a check",
+        ),
+        (["trainer.save_freq=5", "trainer.default_local_dir=/mnt/rlt/c"], MOUNTED, None),
+        (["trainer.logger=[console,swanlab]"], MOUNTED, "swanlab needs SWANLAB_API_KEY"),
+        (["trainer.logger=[console,wandb]"], env("WANDB_API_KEY"), None),
+        (["trainer.logger=[console,wandb]"], {"cluster.env": [{"name": "WANDB_MODE", "value": "offline"}]}, None),
+    ],
+)
+def test_places_that_end_with_the_pods_are_warned_about(
+    arguments: list[str], changes: Any, expected: str | None
+) -> None:
+    found = warnings(*NODES, "actor_rollout_ref.rollout.n=8", *arguments, **merged(gpus(8, 2), changes))
+    assert len(found) == (expected is not None), found
+    assert not expected or expected in found[0]
+
+
+DYNAMIC = ["actor_rollout_ref.actor.use_dynamic_bsz=True", "data.max_prompt_length=8192"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            [*DYNAMIC, "data.max_response_length=32768"],
+            "is less than a prompt with its response, 40960 tokens, which verl",
+        ),
+        (
+            [*DYNAMIC, "data.max_response_length=32768", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=20480"],
+            "use 40960 or more",
+        ),
+        (
+            [
+                *(*DYNAMIC, "data.max_response_length=32768", "algorithm.adv_estimator=grpo"),
+                *("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=20480",),
+                *("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",),
+            ],
+            None,
+        ),
+        ([*DYNAMIC, "data.max_response_length=8192"], None),
+        (
+            ["data.max_response_length=40000", "actor_rollout_ref.model.path=Qwen/Qwen3-0.6B"],
+            "40512 tokens, and Qwen/Qwen3-0.6B has a context of 40960",
+        ),
+        (
+            ["actor_rollout_ref.rollout.max_model_len=65536", "actor_rollout_ref.model.path=/mnt/m/Qwen3-0.6B"],
+            "is more than the context of 40960 tokens that /mnt/m/Qwen3-0.6B has",
+        ),
+    ],
+)
+def test_lengths_are_compared_with_micro_batches_and_the_model(arguments: list[str], expected: str | None) -> None:
+    found = [
+        each for each in warnings(*NODES, "actor_rollout_ref.rollout.n=8", *arguments, **MOUNTED) if "token" in each
+    ]
+    assert bool(found) is bool(expected and "40512" not in expected)
+    assert not found or (expected and expected in found[0])
+
+
+def verl_0_9(*arguments: str, cpu: str = "32", replicas: int = 1) -> list[str]:
+    workers = gpus(8, replicas)["cluster"]["workers"]
+    workers[0]["resources"]["cpu"] = cpu
+    cluster = {"image": "registry.example/verl:0.9.1", "workers": workers}
+    command = [*VERL, f"trainer.nnodes={replicas}", "trainer.n_gpus_per_node=8", *arguments]
+    given = job(command, cluster=cluster, **MOUNTED)
+    errors = [str(each) for each in validate_job("sum", given).findings]
+    return [*errors, *find_warnings(RLTrainingJobSpec.model_validate(given))]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "arguments", "expected"),
+    [
+        ("16", [], "8 accelerators with 3 CPUs each need 24 CPUs of one pod, and a pod has 16 (num-cpus)"),
+        ("32", [], "8 storage units of verl's V1 trainer and their controller need 33 CPUs, and the pods have 32"),
+        ("40", [], "starts its 8 storage units on all Ray nodes in turn, also on the head"),
+        ("40", ["++transfer_queue.backend.SimpleStorage.required_node_resource=CPU"], None),
+        ("32", ["trainer.use_v1=False"], None),
+    ],
+)
+def test_actors_need_cpus(cpu: str, arguments: list[str], expected: str | None) -> None:
+    found = [each for each in verl_0_9("actor_rollout_ref.rollout.n=8", *arguments, cpu=cpu) if "CPU" in each]
+    assert bool(found) is (expected is not None), found
+    assert not expected or expected in found[0]
+
+
+def test_keys_are_errors_if_the_image_names_the_version() -> None:
+    (found,) = [each for each in verl_0_9("data.train_batchsize=512", cpu="64") if "train_batchsize" in each]
+    assert found.startswith("spec.framework.command[5]: data.train_batchsize=512: is not a key of verl 0.9.1")
+    errors = validate_job("sum", job([*VERL, "data.train_batchsize=512"], **gpus(8))).findings
+    assert errors == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py"], True),
+        (["python3", "-m", "torch.distributed.run", "--nnodes", "2:4", "train.py"], True),
+        (["accelerate", "launch", "--num_machines=2", "train.py"], True),
+        (["bash", "-c", "cd /w && deepspeed --hostfile=hosts train.py"], True),
+        (["torchrun", "--nnodes=1:4", "train.py"], False),
+        (["torchrun", "--standalone", "--nnodes=1", "train.py", "--nnodes=2"], False),
+        (["torchrun", "--nnodes=$NODES", "train.py"], False),
+    ],
+)
+def test_launchers_of_several_machines_are_rejected(command: list[str], expected: bool) -> None:
+    found = [each for each in validate_job("sum", job(command)).findings if each.rule == "command-launcher"]
+    assert bool(found) is expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["srun", "--nodes=2", "python3", "train.py"], "command[0]: srun: starts processes through a scheduler"),
+        (["bash", "-c", "ray start --head && python3 train.py"], "ray start: the operator has started Ray on all pods"),
+        (["torchrun", "--nproc_per_node=8", "train.py"], "torchrun: starts its processes on the head, which has no"),
+        (["python3", "train.py", "--out=$HOME/x"], "$HOME is not replaced, because the command runs without a shell"),
+        (["python3", "train.py", "~/x"], "~ is not replaced"),
+        (["bash", "-c", "python3", "train.py"], "is the whole script of the shell"),
+        (["python3", "train.py", "${a.b}", "$x"], None),
+    ],
+)
+def test_commands_that_may_not_do_what_is_meant_are_warned_about(command: list[str], expected: str | None) -> None:
+    found = list(find_warnings(RLTrainingJobSpec.model_validate(job(command, **gpus(8)))))
+    assert bool(found) is (expected is not None), found
+    assert not expected or expected in found[0]

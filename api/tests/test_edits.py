@@ -24,6 +24,7 @@ NEEDS_A_DECISION = {
     "spec.training.totalSteps": "the length of the training",
     "spec.training.totalEpochs": "the length of the training",
     "spec.framework.command": "the program",
+    "spec.framework.command[0]": "what starts the processes",
     "spec.framework.command[3]": "what the argument is for",
     "spec.framework.overrides[0]": "what to change instead",
     "spec.cluster.image": "the image",

@@ -11,6 +11,7 @@ from roll_jobs import ROLL
 from verl_jobs import RUN, VERL
 
 from rlt_api.frameworks.verl.settings import build_arguments
+from rlt_api.spec.accelerator_defaults import add_accelerator_defaults
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.validation.validate import validate_job
 from rlt_api.validation.warnings import find_warnings
@@ -100,7 +101,7 @@ WRONG_VERL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", [*PUBLISHED_VERL, *WRONG_VERL])
 def test_a_job_of_verl_and_its_command_agree(name: str) -> None:
     """The command line of framework.type verl, given as a command, is valid if the job is."""
-    given = merged(VERL, {**PUBLISHED_VERL, **WRONG_VERL}[name])
+    given = add_accelerator_defaults(merged(VERL, {**PUBLISHED_VERL, **WRONG_VERL}[name]))
     spec = RLTrainingJobSpec.model_validate(given)
     command = {
         "framework": {"type": "command", "command": build_arguments(spec, RUN)},

@@ -17,7 +17,7 @@ ENV = "spec.cluster.env"
 GRACE = "spec.cluster.terminationGracePeriodSeconds"
 REQUIRE = "spec.network.require"
 MODE = "spec.observability.debugger"
-PREFIXES = ("NCCL", "RCCL", "GLOO", "VLLM", "HF", "TORCH")
+PREFIXES = ("NCCL", "RCCL", "GLOO", "VLLM", "HF", "TORCH", "HIP", "HSA", "GPU", "CUDA", "TRANSFORMERS", "AMD", "ROCR")
 """Prefixes of the names in known_environment.txt."""
 RESERVED_NAMES = {
     **dict.fromkeys(

@@ -6,6 +6,7 @@ What a train worker holds is in memory_parts.py, and what a device holds with th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.model import Model
@@ -31,6 +32,13 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines, training_group
 
 UTILIZATION = "spec.rollout.gpuMemoryUtilization"
+TENSOR_PARALLEL = "spec.rollout.tensorParallelSize"
+CACHE_SHARE = 0.15
+"""Share of a device for the KV cache, below which more devices per engine come first."""
+MIN_CACHE_SHARE = 0.05
+"""Share of a device for the KV cache, below which an engine may not start: its name is a lower bound of the weights."""
+MAX_UTILIZATION = 0.9
+"""vLLM's gpu_memory_utilization in its examples. The rest is for NCCL, CUDA's context and fragmentation."""
 QUANTIZATION = "spec.rollout.quantization"
 KV_CACHE_SPACE = "spec.rollout.kvCacheSpace"
 ACCELERATOR_MEMORY = f"{WORKERS}.accelerator.memory"
@@ -72,17 +80,12 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     involved: tuple[str, ...] = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY)
     edits: tuple[Edit, ...]
     if share and weights >= share.bytes:
-        minimum = int(weights / device * 20 + 1) / 20
         message = (
             f"of {memory} is {share.bytes / GIB:.3g} GiB, and the engine's {engine_dtype(spec, model)} weights need "
             f"{weights / GIB:.3g} GiB ({size.source}), which leaves no memory for the KV cache"
         )
         involved = (*involved, QUANTIZATION, *ENGINE[:3])
-        fix = "use a larger rollout.tensorParallelSize, or accelerators with more memory"
-        edits = ()
-        if minimum < 1:
-            fix = f"use {minimum:g} or more"
-            edits = use(UTILIZATION, minimum)
+        fix, edits = _suggest_engine_fix(spec, group, weights * spec.rollout.tensor_parallel_size, share.bytes, device)
         yield Finding(UTILIZATION, utilization, message, fix, rule="engine-memory", involved=involved, edits=edits)
         return
     for moment in list_moments(spec, model, size, device):
@@ -106,6 +109,47 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             edits = use(UTILIZATION, lower)
         yield Finding(field, value, message, fix, rule="accelerator-memory", involved=involved, edits=edits)
         return
+
+
+def _suggest_engine_fix(
+    spec: RLTrainingJobSpec, group: WorkerGroup, weights: float, share: float, device: float
+) -> tuple[str, tuple[Edit, ...]]:
+    """Return the fix for an engine whose `weights` do not fit into its share: the smallest tensorParallelSize that
+    leaves CACHE_SHARE of a device for the KV cache, and then a larger share of the device."""
+    assert group.accelerator
+    cache = CACHE_SHARE * device
+    count = group.accelerator.count
+    sizes = [size for size in range(spec.rollout.tensor_parallel_size + 1, count + 1) if count % size == 0]
+    fitting = next((size for size in sizes if weights / size <= share - cache), None)
+    minimum = ceil((weights / spec.rollout.tensor_parallel_size + cache) / device * 20) / 20
+    fixes = []
+    edits: tuple[Edit, ...] = ()
+    if fitting:
+        fixes.append(f"use rollout.tensorParallelSize: {fitting}")
+        edits += use(TENSOR_PARALLEL, fitting)
+    if minimum <= MAX_UTILIZATION:
+        fixes.append(f"gpuMemoryUtilization {minimum:g} or more" if fixes else f"use {minimum:g} or more")
+        edits += use(UTILIZATION, minimum)
+    return ", or ".join(fixes) or "use a larger rollout.tensorParallelSize, or accelerators with more memory", edits
+
+
+def explain_small_cache(spec: RLTrainingJobSpec) -> str | None:
+    """Return the sum for an engine that keeps less than MIN_CACHE_SHARE of a device for its cache; None for others."""
+    group = training_group(spec)
+    trained = _trained(spec)
+    if trained is None or group.accelerator is None or not group.accelerator.memory:
+        return None
+    device = quantity_value(group.accelerator.memory)
+    share = engine_share(spec, device)
+    if share is None:
+        return None
+    weights = engine_weight_bytes(spec, *trained) / spec.rollout.tensor_parallel_size
+    cache = share.bytes - weights
+    if not 0 < cache < MIN_CACHE_SHARE * device:
+        return None
+    total = weights * spec.rollout.tensor_parallel_size
+    fix, _ = _suggest_engine_fix(spec, group, total, share.bytes, device)
+    return f"leaves {cache / GIB:.3g} GiB of {group.accelerator.memory} for the KV cache and the engine; {fix}"
 
 
 def _suggest_fix(spec: RLTrainingJobSpec, moment: Moment, device: float) -> tuple[str, tuple[Edit, ...]]:

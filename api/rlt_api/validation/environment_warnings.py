@@ -27,6 +27,39 @@ def warn_environment(spec: RLTrainingJobSpec) -> Iterator[str]:
             )
 
 
+def warn_slow_transport(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Both ways of NCCL between the GPUs of a node that are switched off."""
+    indexes = {variable.name: index for index, variable in enumerate(spec.cluster.env)}
+    values = {variable.name: (variable.value or "").upper() for variable in spec.cluster.env}
+    without_p2p = values.get("NCCL_P2P_DISABLE") == "1" or values.get("NCCL_P2P_LEVEL") in ("LOC", "0")
+    without_shm = values.get("NCCL_SHM_DISABLE") == "1"
+    has_several = any(group.accelerator and group.accelerator.count > 1 for group in spec.cluster.workers)
+    if without_p2p and without_shm and has_several:
+        name = "NCCL_P2P_DISABLE" if "NCCL_P2P_DISABLE" in values else "NCCL_P2P_LEVEL"
+        yield (
+            f"{ENV}[{indexes['NCCL_SHM_DISABLE']}].name: NCCL_SHM_DISABLE: with {name}, P2P and shared memory are both "
+            "off, so that NCCL sends data between the GPUs of a pod over the network, or fails; remove one of them"
+        )
+
+
+def warn_cache_folders(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Caches of models in folders that the user of the pods may not write, and the variable of earlier versions."""
+    for index, variable in enumerate(spec.cluster.env):
+        value = variable.value or ""
+        is_old = variable.name in ("TRANSFORMERS_CACHE", "PYTORCH_TRANSFORMERS_CACHE", "PYTORCH_PRETRAINED_BERT_CACHE")
+        is_cache = is_old or variable.name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE")
+        if is_cache and (f"{value}/".startswith("/root/") or value.startswith("~")):
+            yield (
+                f"{ENV}[{index}].value: {value}: the pods run as user {spec.security.run_as_user}, who may not be able "
+                "to write there, and it ends with the pod; use spec.storage.hfHome"
+            )
+        elif is_old:
+            yield (
+                f"{ENV}[{index}].name: {variable.name}: transformers 5 does not read it; use spec.storage.hfHome, "
+                "which sets HF_HOME"
+            )
+
+
 def _warn_unknown_vllm(field: str, name: str) -> Iterator[str]:
     """A variable that the vLLM of the trainer's images does not read (known_environment.txt)."""
     if name in known_names():

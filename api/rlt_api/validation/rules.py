@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.command import devices as command_devices
+from rlt_api.frameworks.command import launchers, shell_words
 from rlt_api.frameworks.command import rules as commands
-from rlt_api.frameworks.command import shell_words
 from rlt_api.frameworks.openrlhf import batches as openrlhf_batches
 from rlt_api.frameworks.openrlhf import rules as openrlhf
 from rlt_api.frameworks.roll import batches as roll_batches
 from rlt_api.frameworks.roll import rules as roll
 from rlt_api.frameworks.verl import arguments as verl_arguments
 from rlt_api.frameworks.verl import batches as verl_batches
-from rlt_api.frameworks.verl import override_keys
+from rlt_api.frameworks.verl import field_job, override_keys
 from rlt_api.frameworks.verl import rules as verl
 from rlt_api.rules import (
     accelerators,
@@ -86,6 +86,7 @@ RULES: list[Rule] = [
     *choices.RULES,
     *commands.RULES,
     *shell_words.RULES,
+    *launchers.RULES,
     *attachment.RULES,
     *command_devices.RULES,
     *images.RULES,
@@ -102,6 +103,7 @@ RULES: list[Rule] = [
     *verl_batches.RULES,
     *override_keys.RULES,
     *verl_arguments.RULES,
+    *field_job.RULES,
     *openrlhf.RULES,
     *openrlhf_batches.RULES,
     *roll.RULES,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlt_api.frameworks.known_programs import find_program
 from rlt_api.model import quantity_value
+from rlt_api.rules.memory import MAX_UTILIZATION, explain_small_cache
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
@@ -13,9 +14,6 @@ MAX_LEARNING_RATE = 1e-3
 """Learning rates of RL on pretrained models are about 1e-6, of LoRA 1e-5 to 1e-4 (verl's and TRL's examples)."""
 WHOLE_SOLUTIONS = ("gsm8k", "openai/gsm8k")
 """Data sets on the hub whose questions do not ask for the form "#### NUMBER" of the answer."""
-
-MAX_UTILIZATION = 0.9
-"""vLLM's gpu_memory_utilization in its examples. The rest is for NCCL, CUDA's context and fragmentation."""
 
 
 def warn_learning_rate(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -36,6 +34,8 @@ def warn_utilization(spec: RLTrainingJobSpec) -> Iterator[str]:
             f"spec.rollout.gpuMemoryUtilization: {share:g}: leaves {1 - share:.0%} of the device to NCCL, CUDA and "
             f"other processes, so that the engine may run out of memory; use {MAX_UTILIZATION} or less"
         )
+    elif problem := explain_small_cache(spec):
+        yield f"spec.rollout.gpuMemoryUtilization: {share:g}: {problem}"
 
 
 def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.frameworks.command.launchers import warn_launchers
 from rlt_api.frameworks.command.shell_words import warn_shell_words
 from rlt_api.frameworks.openrlhf.warnings import warn_openrlhf_command
 from rlt_api.frameworks.roll.warnings import warn_roll_command
@@ -15,7 +16,12 @@ from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memor
 from rlt_api.rules.services import warn_urls
 from rlt_api.rules.truncated_sampling import warn_truncated_sampling
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.validation.environment_warnings import warn_environment, warn_old_debugger
+from rlt_api.validation.environment_warnings import (
+    warn_cache_folders,
+    warn_environment,
+    warn_old_debugger,
+    warn_slow_transport,
+)
 from rlt_api.validation.template_shape import warn_template_shape
 from rlt_api.validation.unlikely_values import (
     warn_answer_form,
@@ -54,9 +60,12 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_openrlhf_command(spec)
     yield from warn_roll_command(spec)
     yield from warn_environment(spec)
+    yield from warn_slow_transport(spec)
+    yield from warn_cache_folders(spec)
     yield from warn_old_debugger(spec)
     yield from warn_settings_without_effect(spec)
     yield from warn_shell_words(spec)
+    yield from warn_launchers(spec)
     yield from warn_urls(spec)
     yield from warn_turns(spec)
     yield from warn_framework(spec)

@@ -9,10 +9,8 @@ from rlt_api.frameworks.command.devices import COMMAND, DEVICES, NODES, count_de
 from rlt_api.frameworks.known_programs import Argument, Program, find_program
 from rlt_api.frameworks.verl.arguments import list_problems
 from rlt_api.frameworks.verl.problem import find_version, format_problem, is_certain
-from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
-PATHS = ("data.train_files", "data.val_files", "actor_rollout_ref.model.path", "trainer.resume_from_path")
 SHARED = ("strategy", "fsdp_config.strategy", "fsdp_config.fsdp_size")
 """Settings below actor_rollout_ref.actor and .ref whose workers are the same."""
 
@@ -64,20 +62,10 @@ def _warn_idle_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[st
 def _warn_contradictions(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
     values = program.values
     given = program.given
-    for key in PATHS:
-        path = values.get(key)
-        if isinstance(path, str) and path.startswith("/") and (problem := describe_missing_volume(path, spec)):
-            yield _format_warning(given[key], problem)
     logger = values.get("trainer.logger")
     if isinstance(logger, str) and "console" not in logger:
         yield _format_warning(
             given["trainer.logger"], "without console, the status of the job has no progress and no metrics"
-        )
-    folder = values.get("trainer.default_local_dir")
-    mount = spec.storage.mount_path
-    if isinstance(folder, str) and spec.storage.outlives_pods and not f"{folder}/".startswith(f"{mount.rstrip('/')}/"):
-        yield _format_warning(
-            given["trainer.default_local_dir"], f"is not below spec.storage.mountPath {mount}: checkpoints are lost"
         )
     if values.get("trainer.resume_mode") == "disable" and spec.failure_policy.max_restarts > 0:
         restarts = f"spec.failurePolicy.maxRestarts is {spec.failure_policy.max_restarts}"

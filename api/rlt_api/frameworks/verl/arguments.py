@@ -9,6 +9,7 @@ from rlt_api.frameworks.known_programs import Program, find_program
 from rlt_api.frameworks.verl.demand import list_demand_problems
 from rlt_api.frameworks.verl.keys import list_key_problems
 from rlt_api.frameworks.verl.lengths import list_length_problems
+from rlt_api.frameworks.verl.places import list_place_problems
 from rlt_api.frameworks.verl.problem import Problem, build_command_finding, find_version, is_certain
 from rlt_api.frameworks.verl.sizes import list_size_problems
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -22,6 +23,7 @@ def list_problems(program: Program, spec: RLTrainingJobSpec) -> Iterator[Problem
     yield from list_size_problems(program)
     yield from list_length_problems(program)
     yield from list_demand_problems(program, spec)
+    yield from list_place_problems(program, spec)
 
 
 def validate_verl_arguments(spec: RLTrainingJobSpec) -> Iterator[Finding]:

@@ -9,13 +9,12 @@ from rlt_api.frameworks.known_programs import Program
 from rlt_api.frameworks.verl.parallel import read_engine, read_sizes
 from rlt_api.frameworks.verl.problem import ALL, Problem
 from rlt_api.rules.context_lengths import find_context_length
+from rlt_api.rules.memory import MAX_UTILIZATION
 
 MODEL = "actor_rollout_ref.model.path"
 ROLLOUT = "actor_rollout_ref.rollout"
 UTILIZATION = f"{ROLLOUT}.gpu_memory_utilization"
 MAX_LENGTH = f"{ROLLOUT}.max_model_len"
-MAX_UTILIZATION = 0.9
-"""vLLM's gpu_memory_utilization in its examples. The rest is for NCCL, CUDA's context and fragmentation."""
 LENGTHS = {
     f"{ROLLOUT}.prompt_length": "data.max_prompt_length",
     f"{ROLLOUT}.response_length": "data.max_response_length",
