@@ -36,7 +36,8 @@ def programs(tmp_path: Path) -> Path:
 
 def start(programs: Path, body: str, *options: str) -> subprocess.Popen[str]:
     """Supervise a Python program of these lines."""
-    command = [sys.executable, "-I", programs, "supervise", "--run-directory", programs.parent / "run", *options]
+    run = str(programs.parent / "run")
+    command = [sys.executable, "-I", str(programs), "supervise", "--run-directory", run, *options]
     program = ["--port", "0", "--", sys.executable, "-uc", COUNTED.format(body=body)]
     return subprocess.Popen([*command, "--", *program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
