@@ -9,16 +9,31 @@ STEP = re.compile(
     rb"""(?:
         \bstep:\d+[ ]-[ ]                                                      # verl, rlt
       | rlt-progress[ ]\{(?!"(?:stage":"(?:starting|preparing|failed)|step":[ ]?0\b))
-      | \bstep[ _:=]{1,3}\d{1,9}(?:/\d{1,9})?[ ]?[:|,-][ ]?.{0,40}?(?:loss|reward|grad|kl)   # SkyRL, prime-rl, slime
+      | (?<![a-z])step[ _:=]{1,3}\d{1,9}(?:/\d{1,9})?[ ]?[:|,-][ ]?.{0,40}?(?:loss|reward|grad|kl)  # SkyRL, slime
       | \{'loss':[ ]|'train_runtime':[ ]                                       # Transformers, TRL
       | [Jj]ob[ ]'[\w-]{1,90}'[ ]succeeded                                     # ray job submit
+      | (?<![a-z])step[ :=]{1,3}\d{1,9}(?:/\d{1,9})?[ ](?:is[ ])?(?:finished|done|completed)   # ROLL, AReaL, Trinity
+      | 'system/step':[ ] | Finished:[ ]'step'                               # ROLL, SkyRL
+      | \biter(?:ation)?[ :=\#]{1,3}\d{1,9}.{0,60}?(?:loss|reward)
       | Total[ ]step[ ]time:                                                   # NeMo-RL
       | \b[Tt]raining[ ](?:is[ ]|has[ ]|was[ ])?(?:complete|finish|done)
       | "stage":"finished"
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-STEP_WORDS = (b"step", b"Step", b"rlt-progress", b"'loss'", b"'train_runtime'", b"succeeded", b"raining", b"finished")
+FAILED = re.compile(rb"Error|Exception|\bERROR\b|[Ff]ailed")
+"""What a line that reports the failure of a step contains."""
+STEP_WORDS = (
+    b"step",
+    b"Step",
+    b"iter",
+    b"rlt-progress",
+    b"'loss'",
+    b"'train_runtime'",
+    b"succeeded",
+    b"raining",
+    b"finished",
+)
 """A line that shows progress contains one of these."""
 BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) \[\d[\d:]{0,12}<")
 """A progress bar of tqdm. A program that ends prints the last one again."""
@@ -41,7 +56,9 @@ def find_last_progress(text: bytes) -> int:
 def _find_last_step(text: bytes, word: bytes) -> int:
     for position in _find_backwards(text, word):
         start = max(text.rfind(b"\n", 0, position) + 1, position - NEAR)
-        if STEP.search(text, start, position + NEAR):
+        line_end = text.find(b"\n", position)
+        end = position + NEAR if line_end < 0 else min(line_end, position + NEAR)
+        if STEP.search(text, start, end) and not FAILED.search(text, start, end):
             return position
     return 0
 

@@ -124,6 +124,31 @@ def test_an_exception_after_which_the_program_continues_is_not_found(after: str)
         assert list_codes(f"{text}\n{'x' * 99}\n" + f"{'y' * 99}\n" * (2 * CHUNK // 100) + after) == []
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        "(RLVRPipeline pid=7) [2026-05-01 10:00:00] [rlvr_pipeline.py (600)] [INFO] pipeline step 12 finished",
+        "{'system/step': 12, 'critic/score/mean': 0.4}",
+        "2026-05-01 10:00:00 areal INFO: Epoch 1/10 Step 3/117 Train step 3/1170 done.",
+        "2026-05-01 10:00:00 | INFO | skyrl_train.utils: Finished: 'step', time cost: 35.20s",
+        "12:30:10    INFO trainer.py:80 | Step 3 | Time: 12.1s | Loss: 0.01 | Grad. Norm: 0.4",
+        "(MegatronTrainRayActor pid=9) model.py:301 - step 41: {'train/loss': 0.11, 'train/grad_norm': 0.4}",
+        "Episode [1/2]:  10%| | 5/50 [00:10<01:30, 2.0s/it]\nEpisode [1/2]:  12%| | 6/50 [00:12<01:28, 2.0s/it]",
+        "  • Total step time: 51.91s",
+        "global_step: 15, loss: 0.1",
+        "iteration 20/100: loss=0.3",
+    ],
+)
+def test_the_steps_of_each_framework_show_progress(step: str) -> None:
+    assert list_codes(f"{TRACEBACK}\n{step}\n") == []
+    assert list_codes(f"{step}\n{TRACEBACK}\n") == ["UnknownException"]
+
+
+def test_a_failure_that_names_a_step_shows_no_progress() -> None:
+    assert list_codes(f"{TRACEBACK}\nValueError: step 3: the reward is missing\n") == ["UnknownException"]
+    assert list_codes("ValueError: step 3, grad of layer 0 is missing\n") == ["UnknownException"]
+
+
 def test_a_progress_bar_that_is_printed_again_at_the_end_shows_none() -> None:
     bar = "(TaskRunner pid=7) Training Progress:  1%| | 1/9 [00:01<00:09, 1.0s/it]"
     assert list_codes(f"{bar}\n{TRACEBACK}\n{bar}\n") == ["UnknownException"]
