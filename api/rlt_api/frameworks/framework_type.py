@@ -1,4 +1,4 @@
-"""The record of a value of spec.framework.type: everything that the operator, the CLI and the client ask about it.
+"""What a value of spec.framework.type means: everything that the operator, the CLI and the client ask about it.
 
 Each framework has one in its folder (`framework.py`), and registry.py lists them.
 """

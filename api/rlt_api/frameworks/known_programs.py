@@ -15,6 +15,7 @@ from rlt_api.frameworks.known_program import KnownProgram, find_call
 from rlt_api.frameworks.nemo_rl.program import NEMO_RL
 from rlt_api.frameworks.openrlhf.program import OPENRLHF
 from rlt_api.frameworks.prime_rl.program import PRIME_RL
+from rlt_api.frameworks.roll.script import find_roll_script as find_roll_script
 from rlt_api.frameworks.skyrl.program import SKYRL
 from rlt_api.frameworks.slime.program import MILES, SLIME
 from rlt_api.frameworks.trl.program import TRL
