@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlt_api.frameworks.known_programs import Program, parse_value
+from rlt_api.frameworks.arguments import Program, parse_value
 
 ROLES = ("actor", "ref", "critic", "reward")
 VERL_DEVICES = 8

@@ -24,8 +24,10 @@ from rlt.convert.shell import Script, read_script
 from rlt.convert.slurm import LONG, Option, apply_directives, build_variables, count_gpus, read_directives
 from rlt.convert.text import is_known, mark_plain, reveal, show
 from rlt.convert.verl_job import build_verl_job
-from rlt_api.frameworks.known_programs import Program, find_program, find_roll_script
+from rlt_api.frameworks.arguments import Program
+from rlt_api.frameworks.known_programs import find_program
 from rlt_api.frameworks.mapping import load_mapping
+from rlt_api.frameworks.roll.script import find_roll_script
 
 __all__ = ["apply_devices", "build_command", "convert_script"]
 
