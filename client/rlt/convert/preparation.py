@@ -68,7 +68,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"(srun|sbatch)\b", "the operator starts the program"),
     (r"(ssh|pdsh|scp)\b", "another machine: the operator starts the pods"),
 )
-SERVER = re.compile(r"serve|server|router|sglang|vllm|sandbox|retriev|judge|tensorboard|redis|proxy", re.IGNORECASE)
+SERVER = re.compile(r"serve|server|router|sglang|vllm|sandbox|retrieval|judge|tensorboard|redis|proxy", re.IGNORECASE)
 
 
 def is_preparation(words: Sequence[str]) -> bool:
