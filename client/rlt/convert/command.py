@@ -9,7 +9,7 @@ from rlt.convert.draft import Draft
 from rlt.convert.expansion import list_names
 from rlt.convert.text import END, EXPANSION, QUOTED, SECRET, UNQUOTED, is_known, reveal
 
-PLAIN = re.compile(r"(\$\{[^}]*\}|\$\([^)]*\)|`[^`]*`|\$\w+)")
+PLAIN = re.compile(r"(\$\{[^}$]*\}|\$\([^)$]*\)|`[^`]*`|\$\w+)")
 
 
 def build_command(
@@ -46,7 +46,7 @@ def _quote(word: str) -> str:
 
 
 def _split(word: str) -> list[str]:
-    return [part for part in re.split(f"([{UNQUOTED}{QUOTED}][^{END}]*{END})", word) if part]
+    return [part for part in re.split(f"([{UNQUOTED}{QUOTED}][^{UNQUOTED}{QUOTED}{END}]*{END})", word) if part]
 
 
 def _escape(part: str) -> str:

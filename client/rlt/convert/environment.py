@@ -10,7 +10,7 @@ from rlt.convert.text import SECRET, is_known, reveal, show
 from rlt_api.frameworks.mapping import find, load_mapping
 from rlt_api.rules.environment import RESERVED_NAMES
 
-INTERFACE = re.compile(r"[a-z][a-z0-9]*\d(np\d+|s\d+)*")
+INTERFACE = re.compile(r"[a-z][a-z0-9]*\d")
 """The whole name of a network interface. NCCL_SOCKET_IFNAME also takes beginnings, lists, = and ^."""
 DEVICES = re.compile(r"[A-Za-z][\w-]*\d(,[A-Za-z][\w-]*\d)*")
 """A plain list of names for NCCL_IB_HCA, without =, ^ and ports."""

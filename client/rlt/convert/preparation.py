@@ -12,12 +12,12 @@ from rlt.convert.text import is_known, show
 
 SCRIPT = re.compile(
     r"(preprocess|download|prepare|dataset|process_data|make_data|build_data|data_process|convert|to_torch_dist|hf_to"
-    r"|to_hf|mcore|tokenize)\w*(\.py)?$|(^|/)data(_preprocess|_process|sets?)?/[\w.-]+\.py$|(^|\.)data_preprocess\.\w+$"
+    r"|to_hf|mcore|tokenize)\w{0,40}(\.py)?$|(^|/)data(_preprocess|_process|sets?)?/[\w.-]{1,80}\.py$|(^|\.)data_preprocess\.\w{1,80}$"
 )
 """Python programs that make data or models."""
 AFTER = re.compile(
     r"(merge|export|eval|evaluate|plot|collect|check|metrics|dump|report|upload|push|infer|inference|generate|serve|server"
-    r"|vllm_serve|api_server|launch_server|test|tests|pytest|visuali[sz]e|pip|setup|analy[sz]e)\w*(\.py)?$|model_merger"
+    r"|vllm_serve|api_server|launch_server|test|tests|pytest|visuali[sz]e|pip|setup|analy[sz]e)\w{0,40}(\.py)?$|model_merger"
 )
 """Python programs that are not the training."""
 DOWNLOADS = {
@@ -68,7 +68,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"(srun|sbatch)\b", "the operator starts the program"),
     (r"(ssh|pdsh|scp)\b", "another machine: the operator starts the pods"),
 )
-SERVER = re.compile(r"serve|server|router|sglang|vllm|sandbox|retriev|judge|tensorboard|redis|proxy", re.IGNORECASE)
+SERVER = re.compile(r"serve|server|router|sglang|vllm|sandbox|retrieval|judge|tensorboard|redis|proxy", re.IGNORECASE)
 
 
 def is_preparation(words: Sequence[str]) -> bool:

@@ -32,7 +32,7 @@ from rlt_api.frameworks.roll.script import find_roll_script
 __all__ = ["apply_devices", "build_command", "convert_script"]
 
 WORKERS = "cluster.workers[]"
-PROGRAM = re.compile(r"(.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|trl|swift|xtuner|llamafactory-cli|axolotl)")
+TRAINERS = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed|trl|swift|xtuner|llamafactory-cli|axolotl")
 KNOWN = re.compile(
     r"--actor-num-gpus-per-node|--rollout-num-gpus|(^|\s)trainer\.placement\.|(^|[\s/])run_(grpo|dpo|ppo|sft|distillation)\w*\.py"
     r"|(^|\s)(\S*/)?trl (sft|dpo|grpo|rloo|kto|reward)\b|(^|\s)-m skyrl|accelerate launch"
@@ -43,7 +43,8 @@ PRIME = re.compile(r"(rl|sft|orchestrator|trainer)")
 MAX_FOLLOWED = 24
 """Maximum number of parts with unknown conditions in which the training is looked for."""
 AMD = re.compile(
-    r"(?<![A-Z_])(HIP|ROCR)_VISIBLE_DEVICES=[\"']?\d|/dev/kfd|--rocm\b|\brocm/|:[\w.-]*rocm|module (load|add) .*rocm"
+    r"(?<![A-Z_])(HIP|ROCR)_VISIBLE_DEVICES=[\"']?\d|/dev/kfd|--rocm\b|\brocm/|:[\w.-]{0,80}rocm"
+    r"|module (load|add) [^\n]{0,80}rocm"
 )
 """What only machines with AMD devices have in a script."""
 NPU = re.compile(r"ASCEND_RT_VISIBLE_DEVICES=|/dev/davinci|trainer\.device=[\"']?npu")
@@ -180,14 +181,18 @@ def _find_training(launches: list[Launch]) -> Launch | None:
 
 def _is_known(launch: Launch) -> bool:
     words = launch.plain
-    starts = PROGRAM.fullmatch(words[0]) is not None
+    starts = TRAINERS.fullmatch(words[0].rpartition("/")[2]) is not None
     is_prime = PRIME.fullmatch(words[0]) is not None and any(each.name == "uv run" for each in launch.wrappers)
     return is_prime or (starts and KNOWN.search(" ".join(words)) is not None)
 
 
 def _is_python(launch: Launch) -> bool:
     words = launch.plain
-    if not PROGRAM.fullmatch(words[0]) or len(words) < 2 or words[1] in ("-c", "-V", "--version", "env", "config"):
+    if (
+        not TRAINERS.fullmatch(words[0].rpartition("/")[2])
+        or len(words) < 2
+        or words[1] in ("-c", "-V", "--version", "env", "config")
+    ):
         return False
     target = get_target(words)
     return bool(target) and not is_preparation(words) and not AFTER.search(target)

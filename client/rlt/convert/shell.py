@@ -36,7 +36,6 @@ __all__ = ["Command", "Script", "Skipped", "read_script", "reveal"]
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[([^]]*)\])?(\+?)=(.*)", re.DOTALL)
 DECLARING = ("export", "declare", "readonly", "local", "typeset")
-DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-(.*)\}", re.DOTALL)
 MAX_DEPTH = 12
 """Maximum number of functions and scripts inside each other."""
 MAX_LENGTH = 65536

@@ -14,7 +14,7 @@ QUOTED = "\ue004"
 """Before an expansion in double quotes, which stays one word."""
 END = "\ue002"
 """After an expansion."""
-EXPANSION = re.compile(f"([{UNQUOTED}{QUOTED}])([^{END}]*){END}")
+EXPANSION = re.compile(f"([{UNQUOTED}{QUOTED}])([^{UNQUOTED}{QUOTED}{END}]*){END}")
 SECRET = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$")
 """Names of variables whose values do not go into a file."""
 SECRET_VALUE = re.compile(r"\b(hf_[A-Za-z0-9]{16,}|[0-9a-f]{40}|sk-[A-Za-z0-9-]{16,}|gh[pousr]_[A-Za-z0-9]{20,})\b")
@@ -57,7 +57,7 @@ def is_known(text: str) -> bool:
 
 def split_fields(text: str) -> list[str]:
     """Split at spaces outside of expansions (POSIX XCU 2.6.5)."""
-    parts = re.findall(f"(?:[{UNQUOTED}{QUOTED}][^{END}]*{END}|[^\\s{UNQUOTED}{QUOTED}])+", text)
+    parts = re.findall(f"(?:[{UNQUOTED}{QUOTED}][^{UNQUOTED}{QUOTED}{END}]*{END}|[^\\s{UNQUOTED}{QUOTED}])+", text)
     return parts
 
 

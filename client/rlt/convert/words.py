@@ -15,7 +15,7 @@ ENDS = frozenset(("&&", "||", ";;", ";&", ";;&", ";", "|", "|&", "&", "(", ")", 
 """Operators that end a command. The others redirect."""
 STARTING = frozenset(("if", "then", "else", "elif", "while", "until", "do", "{", "!", "time", "for"))
 """Words after which a command starts, or the (( of an arithmetic loop."""
-ARRAY = re.compile(r"[A-Za-z_]\w*\+?=")
+ARRAY = re.compile(r"(?<!\w)[A-Za-z_]\w*\+?=")
 
 
 @dataclass(frozen=True)
