@@ -124,7 +124,7 @@ SITE_VERBS: Final = re.compile(
 )
 """Names of such resources in a domain of the site, or with one resource for each rail: example.com/gpurail0."""
 STORAGE_NAME: Final = re.compile(
-    r"/(?:.*[_.-])?(?:storage|stor|nfs|lustre|mgmt|management|frontend)(?:[_.-]?[0-9]*)(?:[_.-]|$)", re.IGNORECASE
+    r"/(?:[^/]*[_.-])?(?:storage|stor|nfs|lustre|mgmt|management|frontend)(?:[_.-]?[0-9]*)(?:[_.-]|$)", re.IGNORECASE
 )
 """Names of resources for adapters of storage or management: rdma/ib_storage."""
 NO_ADAPTER: Final = re.compile(

@@ -36,7 +36,8 @@ _PRIME = re.compile(
 )
 _PRIME_METRIC = re.compile(rf"(?P<name>[A-Z][A-Za-z. -]*?) (?P<value>{_NUMBER})%?(?: tokens/s| GiB)?$")
 _PRIME_TIME = re.compile(r"(?P<value>[0-9.]+)(?P<unit>ms|[dhms])")
-_TRL = re.compile(r"^[^{]*(?P<metrics>\{'loss': .*'(?:reward|rewards/margins)': .*\})")
+_TRL = re.compile(r"^[^{]*(?P<metrics>\{'loss': [^{}]*\})")
+_TRL_REWARDS = ("'reward': ", "'rewards/margins': ")
 _TQDM = re.compile(r"^ *[0-9]+%\|[^|]*\| *(?P<step>[0-9]{1,18})/(?P<total>[0-9]{1,18}) \[")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -123,7 +124,7 @@ def read(reader: Reader, line: str) -> tuple[Reader, Step | None]:
         return replace(reader, kind="nemo", step=int(nemo["step"]), metrics={}, total=int(nemo["total"])), None
     if prime := _PRIME.search(plain):
         return reader, _read_prime(prime)
-    if trl := _TRL.search(plain):
+    if (trl := _TRL.search(plain)) and any(reward in trl["metrics"] for reward in _TRL_REWARDS):
         step, total = reader.bar or (0, None)
         return replace(reader, total=total), (step, _rename(_pairs(trl["metrics"]))) if step else None
     if skyrl := _SKYRL_STEP.search(plain):

@@ -16,7 +16,7 @@ BUILTINS = (
 )
 OPERATOR = re.compile(r"&&|\|\||\||\|&|;;?|&|<|<<|[0-9]?>>?|&>>?|[0-9]?>&[0-9]|<<<")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-EXPANSION = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$\{[A-Z_][A-Z0-9_]*(?:[:#%/+-][^}]*)?\}|\$\([^()]+\)|`[^`]+`")
+EXPANSION = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$\{[A-Z_][A-Z0-9_]*(?:[:#%/+-][^{}]*)?\}|\$\([^()]+\)|`[^`]+`")
 """A variable with a name in upper case, or a command. ${name.of.key} is an interpolation of OmegaConf."""
 
 
