@@ -347,6 +347,15 @@ CASES = [
         "Ray actors",
         base=COMMAND,
     ),
+    Case(
+        "verl-cpus",
+        f"{POD}.cpu",
+        {"cluster.workers": [{**VERL["cluster"]["workers"][0], "resources": {"cpu": "8", "memory": "4Gi"}}]},
+        "use 12 CPUs or more",
+        base=VERL,
+    ),
+    Case("judge-model", f"{JUDGE}.model", judge(model="https://huggingface.co/Qwen/Qwen3-8B"), "use Qwen/Qwen3-8B"),
+    Case("model-path", "spec.model.path", hub_model("/mnt/rlt/m/model.safetensors"), "use /mnt/rlt/m"),
     Case("host-memory", f"{POD}.memory", {"model.path": "Qwen/Qwen2.5-7B-Instruct"}, "use 25Gi or more", base=VERL),
     Case(
         "engine-memory",

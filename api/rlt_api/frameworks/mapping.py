@@ -139,6 +139,7 @@ with verl's default. A dash means that no field exists; the remark gives the rea
 PATH = re.compile(r"\bspec(\.\w+(\[\])?)+")
 """The path of a field in a text."""
 
+
 def _setting(key: str, entry: Mapping[str, Any]) -> Setting:
     fields = entry.get("fields", ())
     return Setting(

@@ -18,6 +18,7 @@ from rlt_api.frameworks.roll import batches as roll_batches
 from rlt_api.frameworks.roll import rules as roll
 from rlt_api.frameworks.verl import arguments as verl_arguments
 from rlt_api.frameworks.verl import batches as verl_batches
+from rlt_api.frameworks.verl import cpus as verl_cpus
 from rlt_api.frameworks.verl import field_job, override_keys
 from rlt_api.frameworks.verl import rules as verl
 from rlt_api.rules import (
@@ -104,6 +105,7 @@ RULES: list[Rule] = [
     *override_keys.RULES,
     *verl_arguments.RULES,
     *field_job.RULES,
+    *verl_cpus.RULES,
     *openrlhf.RULES,
     *openrlhf_batches.RULES,
     *roll.RULES,

@@ -10,6 +10,7 @@ from rlt_api.frameworks.command.shell_words import warn_shell_words
 from rlt_api.frameworks.openrlhf.warnings import warn_openrlhf_command
 from rlt_api.frameworks.roll.warnings import warn_roll_command
 from rlt_api.frameworks.verl.argument_warnings import warn_arguments
+from rlt_api.frameworks.verl.cpus import warn_verl_cpus
 from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
@@ -21,6 +22,7 @@ from rlt_api.validation.environment_warnings import (
     warn_environment,
     warn_old_debugger,
     warn_slow_transport,
+    warn_unexpanded_values,
 )
 from rlt_api.validation.template_shape import warn_template_shape
 from rlt_api.validation.unlikely_values import (
@@ -28,9 +30,13 @@ from rlt_api.validation.unlikely_values import (
     warn_few_cpus,
     warn_learning_rate,
     warn_paths_outside_volumes,
+    warn_quantized_model,
     warn_settings_without_effect,
+    warn_short_deadline,
+    warn_training_on_cpus,
     warn_turns,
     warn_utilization,
+    warn_weights,
 )
 
 LOSSES_THAT_READ = {
@@ -68,12 +74,18 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_launchers(spec)
     yield from warn_urls(spec)
     yield from warn_turns(spec)
+    yield from warn_short_deadline(spec)
+    yield from warn_unexpanded_values(spec)
     yield from warn_framework(spec)
+    yield from warn_verl_cpus(spec)
     if spec.framework.type != "command":
         yield from _warn_staleness_without_correction(spec)
         yield from warn_truncated_sampling(spec)
         yield from _warn_unread_settings(spec.algorithm)
         yield from warn_learning_rate(spec)
+        yield from warn_training_on_cpus(spec)
+        yield from warn_weights(spec)
+        yield from warn_quantized_model(spec)
         yield from warn_utilization(spec)
         yield from warn_paths_outside_volumes(spec)
         yield from warn_answer_form(spec)
