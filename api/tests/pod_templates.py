@@ -22,6 +22,8 @@ def volume(**source: Any) -> Json:
     return pod(volumes=[{"name": "data", **source}])
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 OTHER: Json = {"name": "other", "image": "evil"}
 ROOT: Json = {"runAsUser": 0, "privileged": True}
 
@@ -73,6 +75,10 @@ ATTACKS: dict[str, Json] = {
     "schedulerName": pod(schedulerName="other"),
     "priorityClassName": pod(priorityClassName="system-node-critical"),
     "priority": pod(priority=2_000_000_000),
+    "nodeAffinity": pod(affinity={"nodeAffinity": {REQUIRED: {}}}),
+    "anti-affinity to pods of other namespaces": pod(
+        affinity={"podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}}]}}
+    ),
     "resources": container(resources={"limits": {"nvidia.com/gpu": "64"}}),
     "resources of the pod": pod(resources={"limits": {"cpu": "64"}}),
     "grace period": pod(terminationGracePeriodSeconds=10**6),
@@ -108,7 +114,10 @@ ATTACKS: dict[str, Json] = {
 
 HARMLESS: dict[str, Json] = {
     "labels": {"metadata": {"labels": {"team": "a", "app.kubernetes.io/part-of": "b"}}},
-    "affinity": pod(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": []}}),
+    "affinity": pod(affinity={"podAntiAffinity": {REQUIRED: [{"topologyKey": "kubernetes.io/hostname"}]}}),
+    "preferred affinity": pod(
+        affinity={"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}]}}
+    ),
     "spread": pod(
         topologySpreadConstraints=[{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]
     ),

@@ -295,7 +295,15 @@ def test_runtimes(spec: dict[str, Any], field: str | None) -> None:
         ({"field": "spec.cluster.workers[].replicas", "max": 1}, f"{WORKERS}.replicas", "use 1 or less"),
         ({"field": "spec.cluster.workers[].resources.memory", "max": 2**30}, f"{WORKERS}.resources.memory", "1073"),
         ({"field": "spec.cluster.image", "allowed": ["localhost/*"]}, "spec.cluster.image", "use one of localhost/*"),
-        ({"field": "spec.storage.hfHome", "allowed": ["/x"]}, None, ""),
+        ({"field": "spec.storage.hfHome", "allowed": ["/x"]}, "spec.storage.hfHome", "set it to one of /x"),
+        ({"field": "spec.storage.hfHome", "allowed": ["/x"], "optional": True}, None, ""),
+        ({"field": "spec.activeDeadlineSeconds", "max": 3600}, "spec.activeDeadlineSeconds", "set it to 3600 or less"),
+        ({"field": "spec.pendingDeadlineSeconds", "min": 1, "max": 3}, "spec.pendingDeadlineSeconds", "1 or more"),
+        ({"field": "spec.scheduling.queueName", "allowed": ["a"]}, "spec.scheduling.queueName", "set it to one of a"),
+        ({"field": "spec.cluster.workers[].accelerator.count", "max": 8}, None, ""),
+        ({"field": "spec.cluster.workers[].nodeSelector.*", "allowed": ["a"]}, None, ""),
+        ({"field": "spec.cluster.head.podTemplate.spec.hostNetwork", "allowed": ["false"]}, None, ""),
+        ({"field": "spec.security.supplementalGroups[]", "allowed": ["none"]}, None, ""),
         ({"field": "spec.cluster.image", "allowed": ["registry.example/*"]}, None, ""),
         ({"field": "spec.data.shuffle", "allowed": ["false"]}, "spec.data.shuffle", "use one of false"),
     ],
@@ -304,6 +312,48 @@ def test_limits(limit: dict[str, Any], field: str | None, fix: str) -> None:
     found = validate_job("sum", BUILTIN, {"limits": [limit]}).findings
     assert [each.field for each in found] == ([field] if field else [])
     assert all(fix in each.fix and each.rule == "runtime-limit" for each in found)
+
+
+def test_a_limit_on_an_absent_field_is_met_by_a_default_or_the_label_of_the_queue() -> None:
+    limit = {"field": "spec.activeDeadlineSeconds", "max": 3600}
+    runtime = {"limits": [limit], "defaults": {"activeDeadlineSeconds": 600}}
+    assert validate_job("sum", BUILTIN, runtime).findings == ()
+    queue = {"limits": [{"field": "spec.scheduling.queueName", "allowed": ["small"]}]}
+    assert validate_job("sum", BUILTIN, queue, queue_label="small").findings == ()
+
+
+def test_a_limit_on_a_block_that_a_command_does_not_use_does_not_bind() -> None:
+    checkpoint = {"field": "spec.checkpoint.resumeFromJob", "allowed": ["x"]}
+    limits = [checkpoint, {"field": "spec.storage.hfHome", "allowed": ["/x"]}]
+    spec = {"framework": {"type": "command", "command": ["true"]}, "cluster": BUILTIN["cluster"]}
+    assert fields(validate_job("sum", spec, {"limits": limits}).findings) == ["spec.storage.hfHome"]
+    assert "spec.checkpoint.resumeFromJob" in fields(validate_job("sum", BUILTIN, {"limits": limits}).findings)
+
+
+@pytest.mark.parametrize(
+    ("maximum", "value"),
+    [
+        ({"workers": 5}, "6 workers"),
+        ({"workers": 6}, None),
+        ({"accelerators": 31}, "32 accelerators"),
+        ({"accelerators": 32}, None),
+        ({"accelerators": 0, "workers": 1}, "6 workers"),
+    ],
+)
+def test_maximums_hold_for_all_worker_groups_together(maximum: dict[str, int], value: str | None) -> None:
+    resources = {"cpu": "8", "memory": "64Gi"}
+    devices = {"resourceName": "nvidia.com/gpu", "count": 8}
+    groups = [
+        {"name": "train", "replicas": 4, "resources": resources, "accelerator": devices},
+        {"name": "cpu", "replicas": 2, "resources": resources},
+    ]
+    command = {"framework": {"type": "command", "command": ["true"]}}
+    spec = {**command, "cluster": {"image": "registry.example/trainer", "workers": groups}}
+    runtime = {"maxPerJob": maximum}
+    assert validate_runtime(runtime) == ()
+    found = validate_job("sum", spec, runtime).findings
+    assert (found[0].value if found else None) == value
+    assert all(each.field == "spec.cluster.workers" and "use at most" in each.fix for each in found)
 
 
 def test_only_mutable_blocks_may_change() -> None:

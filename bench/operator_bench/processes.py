@@ -23,6 +23,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 READY_S = 120.0
 METRICS_PORT = 9001
 CONTROL_PORT = 9002
+TOKEN_KEY = "--ray-token-key=default/rlt-operator-ray-token-key"
 
 AS_IN_A_POD = """
 mount -t tmpfs run /run
@@ -125,7 +126,8 @@ def make_operator(cluster: Cluster, *, options: Sequence[str] = ()) -> Operator:
         (folder / "token").write_text(cluster.kubectl("create", "token", "rlt-operator", "--duration=24h"))
         (folder / "ca.crt").write_bytes((layout.certificates / "ca.crt").read_bytes())
         (folder / "namespace").write_text("default")
-    run: list[str | Path] = [sys.executable, "-m", "rlt_operator", "run", f"--metrics-port={METRICS_PORT}", *options]
+    program = (sys.executable, "-m", "rlt_operator", "run")
+    run: list[str | Path] = [*program, f"--metrics-port={METRICS_PORT}", TOKEN_KEY, *options]
     command = ["unshare", "--mount", "sh", "-ec", AS_IN_A_POD, folder, *run]
     port = str(layout.port("kube-apiserver"))
     return Operator(

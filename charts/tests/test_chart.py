@@ -34,7 +34,7 @@ USED = {
     "ray.io/rayclusters": {"get", "list", "watch", "create", "patch", "delete"},
     "kueue.x-k8s.io/workloads": {"list", "watch"},
     "/configmaps": {"get", "list", "watch", "create", "patch", "delete"},
-    "/secrets": {"get", "create"},
+    "/secrets": {"create"},
     "networking.k8s.io/networkpolicies": {"get", "create", "patch"},
     "/persistentvolumeclaims": {"get", "create", "patch"},
     "policy/poddisruptionbudgets": {"get", "create", "patch"},
@@ -54,6 +54,8 @@ USED_CLUSTER_WIDE = {
     "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
 }
 """The same for cluster-scoped resources."""
+USED_WITH_LABELS = {"/namespaces": {"list", "watch"}}
+"""The same, with namespaces that are selected by labels."""
 USED_IN_RELEASE_NAMESPACE = {
     "/secrets": {"get", "patch", "create"},
     "coordination.k8s.io/leases": {"get", "update", "create"},
@@ -188,7 +190,7 @@ def test_namespaces_with_labels_need_a_binding_each(render: Render) -> None:
     (unbound,) = roles.keys() - bound
     assert unbound.endswith("-namespace")
     assert roles.pop(unbound) == USED
-    assert list(roles.values()) == [USED_CLUSTER_WIDE | {"/namespaces": {"list", "watch"}}]
+    assert list(roles.values()) == [USED_CLUSTER_WIDE | USED_WITH_LABELS]
     assert {role["metadata"]["namespace"] for role in of_kind(manifests, "Role")} == {"rlt-system"}
     assert "--namespace-selector=rlt.dev/jobs=yes" in operator_of(manifests)["args"]
     selector = {"matchLabels": {"rlt.dev/jobs": "yes"}}
@@ -401,6 +403,6 @@ def test_security_md_lists_the_verbs_of_the_roles() -> None:
             for resource in re.findall(r"`([a-z/]+)`", cells[1]):
                 listed.setdefault(resource, set()).update(cells[2].replace(",", " ").split())
     used: dict[str, set[str]] = {}
-    for resource, verbs_of in (USED | USED_CLUSTER_WIDE).items():
+    for resource, verbs_of in (*USED.items(), *USED_CLUSTER_WIDE.items(), *USED_WITH_LABELS.items()):
         used.setdefault(resource.partition("/")[2], set()).update(verbs_of)
     assert listed == used

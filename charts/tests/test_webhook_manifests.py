@@ -87,7 +87,8 @@ def test_cert_manager_issues_the_certificate_that_the_operator_reads(render: Ren
     injected = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
     assert injected == f"rlt-system/{certificate['metadata']['name']}"
     assert certificate["spec"]["dnsNames"] == ["rlt-operator.rlt-system.svc"]
-    assert [role["metadata"]["name"] for role in of_kind(manifests, "Role")] == ["rlt-operator-leader-election"]
+    roles = {role["metadata"]["name"] for role in of_kind(manifests, "Role")}
+    assert roles == {"rlt-operator-leader-election", "rlt-operator-ray-token-key"}
 
 
 def test_without_the_webhook_no_manifest_mentions_it(render: Render) -> None:
@@ -110,6 +111,8 @@ def test_the_operator_has_no_permission_for_other_secrets(installed: Cluster) ->
         apply_as_operator(installed, other)
     with pytest.raises(ValueError, match="forbidden"):
         installed.kubectl("get", "secrets", "-n", "rlt-system", f"--as={ACCOUNT}")
+    with pytest.raises(ValueError, match="forbidden"):
+        installed.kubectl("get", "secret", "any", "-n", "team-a", f"--as={ACCOUNT}")
 
 
 def test_the_operator_writes_the_ca_bundle_and_an_upgrade_keeps_it(installed: Cluster, authority: str) -> None:

@@ -73,3 +73,36 @@ def test_a_missing_file_is_an_error() -> None:
     done = CliRunner().invoke(cli, ["convert", "nothing.sh"])
     assert done.exit_code == 1
     assert done.stderr.splitlines()[-1] == "next: ls -l nothing.sh"
+
+
+def test_all_missing_fields_are_named_at_once() -> None:
+    fields = {
+        line.split(": ")[1]
+        for line in convert("python3 -m verl.trainer.main_ppo x=1", "--to", "builtin").stderr.splitlines()
+        if line.startswith("fill in: ")
+    }
+    assert fields >= {
+        "spec.cluster.image", "spec.cluster.workers[0].resources", "spec.model", "spec.data", "spec.rewards",
+    }  # fmt: skip
+
+
+def test_a_script_without_devices_asks_for_them() -> None:
+    done = convert("python train.py", "--image", "registry.example/a:1")
+    assert "fill in: spec.cluster.workers[0].accelerator.count: none: is required" in done.stderr
+    assert "cluster.image" not in done.stderr
+
+
+def test_a_runtime_gives_the_image_and_the_pods() -> None:
+    done = convert("python3 -m verl.trainer.main_ppo trainer.nnodes=2", "--runtime", "gpu")
+    assert done.exit_code == 0
+    assert yaml.safe_load(done.stdout)["spec"]["runtimeRef"] == {"name": "gpu"}
+
+
+def test_a_verl_job_without_an_amount_of_memory_asks_for_it() -> None:
+    script = "#SBATCH --cpus-per-task=64\n#SBATCH --mem=0\npython3 -m verl.trainer.main_ppo data.train_files=$F "
+    done = convert(f"{script} trainer.total_epochs=3 trainer.total_training_steps=9", "--to", "verl")
+    spec = yaml.safe_load(done.stdout)["spec"]
+    assert "fill in: spec.cluster.workers[0].resources.memory: none: is required" in done.stderr
+    assert spec["training"]["totalSteps"] == 9
+    assert "totalEpochs" not in spec["training"]
+    assert "files" not in spec.get("data", {})

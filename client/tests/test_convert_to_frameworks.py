@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from test_convert_yaml import OTHER_TYPES, SOURCES, list_paths, select
+from test_convert_yaml import OTHER_TYPES, SOURCES, list_paths, read, select, strip_lines, write
 
 from rlt.convert.convert import convert
 from rlt.convert.draft import ConvertError, Draft
@@ -109,6 +109,66 @@ def test_an_invalid_value_of_a_config_does_not_crash(name: str, to: str) -> None
         select(changed, path[:-1])[path[-1]] = OTHER_TYPES[index % len(OTHER_TYPES)]
         with contextlib.suppress(ConvertError):
             convert(yaml.safe_dump(changed), "source.yaml", to).to_yaml("source.yaml")  # type: ignore[arg-type]
+
+
+SAME = {
+    "num_gpus_per_node", "add_token_level_kl", "actor_infer.generating_args.max_new_tokens", "trainer.n_gpus_per_node",
+    "actor_rollout_ref.actor.optim", "actor_rollout_ref.actor.optim.lr", "algorithm.use_kl_in_reward",
+    "actor_train.data_args.messages", "actor_train.strategy_args.strategy_config",
+}  # fmt: skip
+"""Settings that have their default, or a value that follows from others."""
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("roll-rlvr-megatron", "builtin"),
+        ("roll-rlvr-async", "builtin"),
+        ("roll-rlvr-async", "roll"),
+        ("verl-ppo", "builtin"),
+    ],
+)
+def test_a_setting_that_is_deleted_changes_the_job_or_the_comments(name: str, to: str) -> None:
+    config = read(name)
+    before = strip_lines(convert(write(config), "source.yaml", to).to_yaml("source.yaml"))  # type: ignore[arg-type]
+    unnoticed = []
+    for path in list(list_paths(config)):
+        if len(path) == 1 or ".".join(map(str, path[1:])) in SAME or select(config, path) in ({}, []):
+            continue
+        changed: Any = deepcopy(config)
+        del select(changed, path[:-1])[path[-1]]
+        with contextlib.suppress(ConvertError):
+            after = convert(write(changed), "source.yaml", to)  # type: ignore[arg-type]
+            unnoticed += [path] if strip_lines(after.to_yaml("source.yaml")) == before else []
+    assert unnoticed == []
+
+
+def test_settings_of_verl_without_an_effect_are_comments() -> None:
+    config = """
+actor_rollout_ref:
+  actor: {use_dynamic_bsz: false, ppo_max_token_len_per_gpu: 16384}
+  rollout: {multi_turn: {enable: false, max_assistant_turns: 3}}
+trainer: {device: npu}
+global_profiler: {steps: null, save_path: /mnt/rlt/profile}
+custom_reward_function: {path: null, name: compute_score}
+"""
+    converted = convert(config, "source.yaml", "builtin")
+    built = Draft(spec=converted.manifest["spec"])
+    comments = "\n".join(map(str, converted.left_out))
+    absent = ("training.ppoMaxTokenLenPerDevice", "rollout.multiTurn", "observability.profiler", "rewards")
+    assert [field for field in absent if built.get(field) not in (None, {})] == []
+    parts = ("ppoMaxTokenLenPerDevice 16384", "max_assistant_turns=3", "/mnt/rlt/profile", "name=compute_score")
+    assert [part for part in parts if part not in comments] == []
+    assert built.get("cluster.workers[].accelerator.resourceName") == "huawei.com/Ascend910"
+
+
+def test_rolls_kl_terms_are_fields_if_rolls_switches_are_on() -> None:
+    on = "init_kl_coef: 0.02\nadd_token_level_kl: true\nuse_kl_loss: true\nkl_loss_coef: 0.01\n"
+    built = Draft(spec=convert(SOURCES["roll-rlvr-async"] + on, "source.yaml", "builtin").manifest["spec"])
+    assert (built.get("algorithm.klLossCoef"), built.get("algorithm.klInReward")) == (0.01, {"klCoef": 0.02})
+    off = on.replace("true", "false")
+    built = Draft(spec=convert(SOURCES["roll-rlvr-async"] + off, "source.yaml", "builtin").manifest["spec"])
+    assert (built.get("algorithm.klLossCoef"), built.get("algorithm.klInReward")) == (0, None)
 
 
 def test_a_mini_batch_of_roll_is_a_number_of_prompts() -> None:

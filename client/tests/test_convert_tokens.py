@@ -37,7 +37,7 @@ def _convert(source: str, to: str) -> str:
 
 
 def _list_tokens(source: str) -> list[tuple[int, int]]:
-    """Start and end of each word and operator, also of the options of #SBATCH."""
+    """Start and end of each word and operator, also in #SBATCH lines."""
     found = [(word.start, word.end) for word in split_words(source) if word.text not in SEPARATORS]
     for line in re.finditer(r"^[ \t]*#SBATCH[ \t](.*?)([ \t]#.*)?$", source, re.MULTILINE):
         start = line.start(1)

@@ -21,12 +21,12 @@ FOLDER = Path(__file__).parent / "yaml_sources"
 SOURCES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.yaml"))}
 DEFAULT = (
     r".*\.(replicas|numNodes|parallelism)", r"(num_)?nodes", r"trainer\.placement\.policy_num_nodes",
-    r".*\.resources\.(limits|requests)\.\S*", r".*\.operator", r".*\.suspend",
+    r".*\.resources\.(limits|requests)\.\S*", r".*\.operator", r".*\.suspend", r"spec\.schedulerName",
 )  # fmt: skip
 """Fields whose absence can mean the same as their value."""
 SHARED = ("image", "imagePullSecrets", "hostNetwork", "workingDir", "name", "priorityClassName")
 """Fields of pods of which a job has one: that of a second pod with the same value is known."""
-OPTIONAL = (None, "", 0, 1, "0", "1", False)
+OPTIONAL = (None, "", 0, 1, "0", "1", False, "volcano")
 """Values that a program or Kubernetes has by default for such fields."""
 OTHER_TYPES: tuple[Any, ...] = (None, "text", -7, [1], {"a": 1})
 SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$")
@@ -43,7 +43,7 @@ OWN = re.compile(
     r"rlt|dev/v1alpha1|RLTrainingJob|command|bash|-c|-m|--|--config|--config-name|python3|setup|workers|hostNetwork"
     r"|required|preferred|/etc/rlt/rlt_pod|pyz|run-roll|/workspace/ROLL|/opt/nemo-rl|PYTHONPATH|ray-head|ray-worker"
     r"|examples/\w+|py|/mnt/rlt/config/source|yaml|verl|trainer|main_ppo|skyrl_train|entrypoints|main_base|trl|grpo"
-    r"|job-.*|source-.*|nvidia|amd|com/gpu|source|\d+(Gi|G|Mi)?"
+    r"|job-.*|source-.*|clone-\w+|\$HOME/.*|nvidia|amd|com/gpu|source|\d+(Gi|G|Mi)?"
 )
 """Words of a job that no source has: names of the API, of programs and of the operator's containers, and numbers that
 follow from those of the source."""
@@ -166,8 +166,9 @@ def test_the_list_of_missing_fields_is_complete(name: str) -> None:
     missing = list_missing(manifest)
     assert not any("is not a field" in each.message for each in missing)
     draft = Draft(spec=manifest["spec"])
-    if "framework" not in manifest["spec"]:
-        draft.put("framework", {"type": "command", "command": ["python3", "train.py"]})
+    if draft.get("framework.type") is None:
+        draft.put("framework.type", "command")
+        draft.put("framework.command", ["python3", "train.py"])
         missing = [each for each in missing if "framework builtin" not in f"{each.value} {each.message}"]
     for each in missing:
         path = re.sub(r"\[\d+\]", "[]", each.field).removeprefix("spec.")

@@ -26,7 +26,10 @@ MUSTS = {
     "raycluster-head-gpus": Must(
         {
             "metadata.namespace": "rl",
-            "cluster.head": None,
+            "cluster.head.resources": None,
+            "cluster.head.podTemplate.spec.containers": [
+                {"name": "ray-head", "volumeMounts": [{"name": "code", "mountPath": "/opt/code"}]}
+            ],
             "cluster.imagePullPolicy": "Always",
             f"{WORKERS}.replicas": 1,
             f"{WORKERS}.nodeSelector": {"gpu-model": "l40s"},
@@ -67,7 +70,14 @@ MUSTS = {
             "cluster.terminationGracePeriodSeconds": 120,
             f"{WORKERS}.replicas": 2,
         },
-        ("setup_timeout_seconds", "entrypointNumCpus 2", "efa 32", "optional true", "set resources.sharedMemory"),
+        (
+            "setup_timeout_seconds",
+            "entrypointNumCpus 2",
+            "efa 32",
+            "optional true",
+            "set resources.sharedMemory",
+            "REDIS_PASSWORD",
+        ),
         ("trainer.nnodes=2", "data.train_files=/data/train.parquet"),
     ),
     "rayjob-openrlhf-shell": Must(
@@ -78,6 +88,26 @@ MUSTS = {
         },
         ("pip ./requirements.txt", "ulimit -n 65536", "WANDB_API_KEY: put it into a Secret", "preStop"),
         ("bash", "-c"),
+    ),
+    "rayjob-autoscaled": Must(
+        {
+            f"{WORKERS}.replicas": 6,
+            "cluster.head.resources": {"cpu": "16", "memory": "64Gi"},
+            "cluster.head.podTemplate.metadata.annotations": {"prometheus.io/scrape": "true"},
+            f"{WORKERS}.podTemplate.spec.topologySpreadConstraints[].maxSkew": 1,
+        },
+        (
+            *("uid 0a1b", "creationTimestamp", "replicas 0", "maxReplicas 6", "idleTimeoutSeconds 120", "jobStatus"),
+            *(
+                "entrypointNumGpus 0.2",
+                "jobId first",
+                "team-a",
+                "upgradeStrategy",
+                "object-store-memory",
+                "health-check",
+            ),
+        ),
+        ("uv", "skyrl_train.entrypoints.main_base", "trainer.epochs=4"),
     ),
     "rayjob-volcano-gang": Must(
         {
@@ -143,22 +173,43 @@ MUSTS = {
             "failurePolicy.maxRestarts": 4,
             "ttlSecondsAfterFinished": 900,
         },
-        ("the program torchrun trainer.py", "successPolicy", "enableDNSHostnames", "the job leader"),
+        (
+            "the program torchrun trainer.py",
+            "exclusive-topology",
+            "successPolicy",
+            "enableDNSHostnames",
+            "the job leader",
+        ),
         ("prime_rl.orchestrator",),
     ),
     "job-single-pod": Must(
         {"failurePolicy.maxRestarts": 1, "activeDeadlineSeconds": 5400, "framework.workingDirectory": "/verl"},
         ("restartPolicy Never", "completions 1"),
     ),
+    "volcano-job": Must(
+        {
+            "metadata.namespace": "ai",
+            "scheduling": {"schedulerName": "volcano", "queueName": "gpu-a"},
+            "storage": {"claimName": "cpfs", "mountPath": "/cpfs"},
+            "cluster.head.resources": {"cpu": "16", "memory": "64Gi"},
+            f"{WORKERS}.replicas": 2,
+            f"{WORKERS}.nodeSelector": {"gpu": "h20"},
+            f"{WORKERS}.resources.sharedMemory": "500Gi",
+            "failurePolicy.maxRestarts": 2,
+        },
+        ("minAvailable 3", "publish-not-ready", "PodEvicted", "TaskCompleted", "ray start --address"),
+        ("python examples/start_rlvr_pipeline.py --config_name a",),
+    ),
     "dstack-ray-cluster": Must(
         {
             "metadata.name": "verl-ray",
-            "framework": None,
+            "framework.type": None,
+            "framework.prepare[].command": ["git", "clone", "https://git.example/verl"],
             f"{WORKERS}.replicas": 2,
             DEVICES: {"resourceName": NVIDIA, "count": 8},
             f"{WORKERS}.resources.sharedMemory": "128G",
         },
-        ("the program", "WANDB_API_KEY", "/checkpoints:/checkpoints", "git clone", "examples/data_preprocess", "8265"),
+        ("the program", "WANDB_API_KEY", "/checkpoints:/checkpoints", "pip install", "ray start --head", "8265"),
     ),
     "dstack-trl-grpo": Must(
         {
@@ -182,6 +233,7 @@ MUSTS = {
     "skypilot-verl-multinode": Must(
         {
             "cluster.image": "registry.example/verl:app",
+            "framework.runtimeEnv": {"pip": ["math-verify"]},
             f"{WORKERS}.replicas": 2,
             f"{WORKERS}.resources": {"cpu": "64", "memory": "512Gi"},
             DEVICES: {"resourceName": NVIDIA, "count": 8},
@@ -214,6 +266,12 @@ MUSTS = {
         ("examples/start_agentic_pipeline.py",),
         reads_file=True,
     ),
+    "roll-agentic-rollout": Must(
+        {f"{DEVICES}.count": 4}, ("the file",), ("examples/start_agentic_rollout_pipeline.py",), reads_file=True
+    ),
+    "roll-distill-vl": Must(
+        {f"{WORKERS}.replicas": 2}, ("the file",), ("examples/start_distill_vl_pipeline.py",), reads_file=True
+    ),
     "roll-distill": Must(
         {f"{WORKERS}.replicas": 2, f"{DEVICES}.count": 4},
         ("the file",),
@@ -245,6 +303,12 @@ MUSTS = {
         reads_file=True,
     ),
     "nemo-rl-dpo": Must({f"{WORKERS}.replicas": 1}, ("the file",), ("examples/run_dpo.py",), reads_file=True),
+    "nemo-rl-recipe": Must(
+        {f"{WORKERS}.replicas": 3, f"{DEVICES}.count": 4},
+        ("vlm_grpo_3B.yaml", "the file"),
+        ("examples/run_vlm_grpo.py",),
+        reads_file=True,
+    ),
     "skyrl-grpo": Must(
         {"metadata.name": "skyrl-gsm8k", f"{DEVICES}.count": 4},
         ("ckpt_path", "colocate_all"),

@@ -52,6 +52,8 @@ class Job:
     """Time of its creation (RFC 3339, UTC)."""
     cancel_requested: bool = False
     """Whether the annotation rlt.dev/cancel is `true`."""
+    token_suffix: str = ""
+    """End of the Secret's name for the token of the present attempt."""
 
     @property
     def has_ended(self) -> bool:

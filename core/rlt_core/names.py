@@ -51,9 +51,9 @@ def programs(digest: str) -> str:
     return f"rlt-programs-{digest}"
 
 
-def ray_token(job: str, *, attempt: int) -> str:
+def ray_token(job: str, *, attempt: int, suffix: str = "") -> str:
     """Name of the Secret with the token of Ray and the driver for one attempt."""
-    return f"{job}-ray-token-{attempt}"
+    return f"{job}-ray-token-{attempt}" + (f"-{suffix}" if suffix else "")
 
 
 def export_job(job: str, *, step: int) -> str:

@@ -15,10 +15,9 @@ from typing import Any
 import aiohttp
 
 from rlt_core import names
-from rlt_core.children.ray_token import parse_ray_token
-from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_core.token_key import TokenKey
 from rlt_pod.report.driver_server import TOKEN_HEADER
 
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=3)
@@ -28,9 +27,6 @@ MAX_LOG_BYTES = 256 * 1024
 """The end of a program's output that is kept."""
 MAX_STREAM_BYTES = 32 * 1024 * 1024
 """Maximum number of bytes that are read to find the end of an output. Ray is asked for its last lines only."""
-
-MAX_TOKENS = 10_000
-"""Maximum number of tokens in memory."""
 
 
 class UnreachableError(Exception):
@@ -51,7 +47,7 @@ class Head:
     ray_token: str | None = None
     """Name of the Secret with the token that the head requires. None: it requires none."""
     job_uid: str = ""
-    """Uid of the job, which must own that Secret."""
+    """Uid of the job."""
 
 
 @dataclass(frozen=True)
@@ -72,42 +68,29 @@ Send = Callable[[Head, Request], Awaitable[tuple[int, str]]]
 
 
 class RayTokens:
-    """The tokens of Ray clusters. A token never changes, so that each Secret is read once."""
+    """The tokens of Ray clusters, which are derived from the release's key: no Secret is read."""
 
-    def __init__(self, api: KubernetesApi) -> None:
-        self._api = api
-        self._tokens: dict[tuple[str, str, str], str] = {}
+    def __init__(self, key: TokenKey | None = None) -> None:
+        self.key = key
+        """None until it is loaded, before the first reconciliation."""
 
-    async def get_headers(self, head: Head) -> dict[str, str]:
-        """The headers that the head requires. Raises UnreachableError if it has a token that cannot be read."""
+    def get_key(self) -> TokenKey:
+        """The key. Raises RuntimeError before it is loaded."""
+        if self.key is None:
+            raise RuntimeError("the key for the tokens of Ray is not loaded")
+        return self.key
+
+    def get_headers(self, head: Head) -> dict[str, str]:
+        """The headers that the head requires. Raises UnreachableError if its token is not one of the job."""
         if head.ray_token is None:
             return {}
-        key = (head.namespace, head.ray_token, head.job_uid)
-        if key not in self._tokens:
-            self._keep(key, await self._read(*key))
-        return {TOKEN_HEADER: f"Bearer {self._tokens[key]}"}
-
-    def put(self, secret: Manifest) -> None:
-        """Keep the token of a Secret that this process has written, so that it is not read."""
-        metadata = secret["metadata"]
-        for owner in metadata.get("ownerReferences", []):
-            if token := parse_ray_token(secret, owner_uid=owner["uid"]):
-                self._keep((metadata["namespace"], metadata["name"], owner["uid"]), token)
-
-    def _keep(self, key: tuple[str, str, str], token: str) -> None:
-        if len(self._tokens) >= MAX_TOKENS:
-            self._tokens.clear()
-        self._tokens[key] = token
-
-    async def _read(self, namespace: str, name: str, job_uid: str) -> str:
-        try:
-            secret = await self._api.get(api_paths.secret(namespace, name))
-        except ApiError as error:
-            raise UnreachableError(f"the token of Ray cannot be read: {error}") from error
-        token = parse_ray_token(secret, owner_uid=job_uid) if secret else None
-        if token is None:
-            raise UnreachableError(f"Secret {name} with the token of Ray does not exist or belongs to another job")
-        return token
+        attempt = self.get_key().find_attempt(head.ray_token, head.job_uid)
+        if attempt is None:
+            raise UnreachableError(
+                f"pod {head.pod} mounts Secret {head.ray_token}, which is not the job's token. After a change of the "
+                "release's key, the job needs another attempt"
+            )
+        return {TOKEN_HEADER: f"Bearer {self.get_key().derive_token(head.job_uid, attempt)}"}
 
 
 def to_pod_ip(session: aiohttp.ClientSession, tokens: RayTokens) -> Send:
@@ -116,7 +99,7 @@ def to_pod_ip(session: aiohttp.ClientSession, tokens: RayTokens) -> Send:
     async def send(head: Head, request: Request) -> tuple[int, str]:
         host = f"[{head.ip}]" if ":" in head.ip else head.ip
         url = f"http://{host}:{request.port}{request.path}"
-        headers = {"Accept-Encoding": "identity", **await tokens.get_headers(head)}
+        headers = {"Accept-Encoding": "identity", **tokens.get_headers(head)}
         try:
             async with session.request(
                 request.method, url, json=request.body, headers=headers, timeout=TIMEOUT, allow_redirects=False
@@ -137,7 +120,7 @@ def through_pod_proxy(api: KubernetesApi, tokens: RayTokens) -> Send:
 
     async def send(head: Head, request: Request) -> tuple[int, str]:
         path = api_paths.pod_proxy(head.namespace, head.pod, request.port) + request.path
-        headers = await tokens.get_headers(head)
+        headers = tokens.get_headers(head)
         status, text = await _send_through_api_server(api, request.method, path, request.body, headers, TIMEOUT)
         if len(text) > request.max_bytes and not request.tail:
             raise ResponseTooLargeError(_describe_size(request))

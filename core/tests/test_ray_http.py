@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from dataclasses import replace
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from rlt_core import ray_http
-from rlt_core.job import Manifest
-from rlt_core.kubernetes.client import KubernetesApi
 from rlt_core.ray_http import Head, RayTokens, Request, ResponseTooLargeError, Send, UnreachableError
+from rlt_core.token_key import TokenKey
 
 HEAD = Head("demo", "sum-head-a", "127.0.0.1")
-WITH_TOKEN = Head("demo", "sum-head-a", "127.0.0.1", "sum-ray-token-1", "uid-of-sum")
-SECRET: Manifest = {
-    "metadata": {"name": "sum-ray-token-1", "ownerReferences": [{"uid": "uid-of-sum"}]},
-    "type": "rlt.dev/ray-token",
-    "data": {"auth_token": base64.b64encode(b"abc").decode()},
-}
-
-
-class Secrets:
-    """An API server with one Secret."""
-
-    def __init__(self, secret: Manifest | None) -> None:
-        self.secret = secret
-        self.reads: list[str] = []
-
-    async def get(self, path: str) -> Manifest | None:
-        self.reads.append(path)
-        return self.secret
+UID = "uid-of-sum"
+TOKENS = TokenKey(b"key")
+WITH_TOKEN = replace(HEAD, ray_token=f"sum-ray-token-2-{TOKENS.derive_suffix(UID, 2)}", job_uid=UID)
 
 
 class Server:
@@ -85,7 +68,7 @@ async def server() -> AsyncIterator[Server]:
 @pytest.fixture
 async def send() -> AsyncIterator[Send]:
     async with aiohttp.ClientSession() as session:
-        yield ray_http.to_pod_ip(session, RayTokens(cast(KubernetesApi, Secrets(None))))
+        yield ray_http.to_pod_ip(session, RayTokens(TOKENS))
 
 
 async def test_a_request_reaches_the_ip_of_the_pod(server: Server, send: Send) -> None:
@@ -126,34 +109,23 @@ async def test_a_head_that_is_gone_is_unreachable(send: Send) -> None:
         await send(HEAD, Request("GET", 1, "/api"))
 
 
-async def test_a_request_has_the_token_of_the_head_alone(server: Server) -> None:
-    secrets = Secrets(SECRET)
-    async with aiohttp.ClientSession() as session:
-        send = ray_http.to_pod_ip(session, RayTokens(cast(KubernetesApi, secrets)))
-        for head in (WITH_TOKEN, WITH_TOKEN, HEAD):
-            await send(head, Request("GET", server.port, "/api"))
-    assert server.tokens == ["Bearer abc", "Bearer abc", None]
-    assert secrets.reads == ["/api/v1/namespaces/demo/secrets/sum-ray-token-1"]
+async def test_a_request_has_the_token_of_the_head_alone(server: Server, send: Send) -> None:
+    for head in (WITH_TOKEN, WITH_TOKEN, HEAD):
+        await send(head, Request("GET", server.port, "/api"))
+    token = f"Bearer {TOKENS.derive_token(UID, 2)}"
+    assert server.tokens == [token, token, None]
 
 
-async def test_the_token_of_an_own_secret_is_not_read(server: Server) -> None:
-    secrets = Secrets(None)
-    tokens = RayTokens(cast(KubernetesApi, secrets))
-    tokens.put({**SECRET, "metadata": {**SECRET["metadata"], "namespace": "demo", "name": "sum-ray-token-1"}})
-    async with aiohttp.ClientSession() as session:
-        await ray_http.to_pod_ip(session, tokens)(WITH_TOKEN, Request("GET", server.port, "/api"))
-    assert (server.tokens, secrets.reads) == (["Bearer abc"], [])
+OTHERS = [
+    "sum-ray-token-2",
+    f"sum-ray-token-3-{TOKENS.derive_suffix(UID, 2)}",
+    f"sum-ray-token-2-{TOKENS.derive_suffix('uid-of-another', 2)}",
+    f"sum-ray-token-2-{TokenKey(b'other').derive_suffix(UID, 2)}",
+]
 
 
-OTHERS: list[dict[str, Any]] = [{"type": "Opaque"}, {"metadata": {"name": "sum-ray-token-1"}}, {"data": {}}]
-
-
-@pytest.mark.parametrize("change", [*OTHERS, None], ids=["type", "owner", "key", "missing"])
-async def test_a_secret_of_others_is_not_sent(server: Server, change: dict[str, Any] | None) -> None:
-    """A tenant who could choose the Secret would read it in the requests to a pod of his."""
-    secrets = Secrets(None if change is None else SECRET | change)
-    async with aiohttp.ClientSession() as session:
-        send = ray_http.to_pod_ip(session, RayTokens(cast(KubernetesApi, secrets)))
-        with pytest.raises(UnreachableError, match="Secret sum-ray-token-1"):
-            await send(WITH_TOKEN, Request("GET", server.port, "/api"))
+@pytest.mark.parametrize("name", OTHERS, ids=["without-suffix", "next-attempt", "other-job", "other-release"])
+async def test_a_pod_without_a_secret_of_the_job_gets_no_token(server: Server, send: Send, name: str) -> None:
+    with pytest.raises(UnreachableError, match="which is not the job's token"):
+        await send(replace(HEAD, ray_token=name, job_uid=UID), Request("GET", server.port, "/api"))
     assert server.paths == []

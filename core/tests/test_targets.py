@@ -206,6 +206,19 @@ def test_the_preflight_expects_machines_instead_of_pods() -> None:
     assert (expected.head.shared_memory, expected.workers[0].shared_memory) == (0, 128 * 2**30)
 
 
+@pytest.mark.parametrize(
+    ("more", "option"),
+    [
+        ({}, "--first-step-deadline 7200"),
+        ({"failurePolicy": {"progressDeadlineSeconds": 60}}, "--progress-deadline 60"),
+        ({"observability": {"debugger": "ray"}}, "--progress-deadline 0"),
+    ],
+)
+def test_the_deadline_for_progress_is_the_one_of_kubernetes(more: dict[str, Any], option: str) -> None:
+    job = launch("sum", {**BUILTIN, **more})
+    assert option in job.files[job.program]
+
+
 def test_a_job_that_only_checks_runs_neither_steps_nor_program() -> None:
     step = {"name": "data", "command": ["python3", "download.py"]}
     framework = {"type": "command", "command": ["python3", "train.py"], "prepare": [step]}
@@ -238,7 +251,9 @@ def test_the_end_of_a_script_is_the_archive_of_programs(build: Callable[[Launch]
 @pytest.mark.parametrize("runtime", ["docker", "podman"])
 def test_a_container_of_slurm_gets_the_devices_of_its_job(runtime: ContainerRuntime, tmp_path: Path) -> None:
     """On AMD, Slurm selects the devices of a job by ROCR_VISIBLE_DEVICES alone."""
-    script = build_slurm_script(launch("verl", VERL), SlurmOptions(runtime))
+    moved = launch("verl", VERL, storage=str(tmp_path))
+    Path(moved.folder).mkdir(parents=True)
+    script = build_slurm_script(moved, SlurmOptions(runtime))
     inherited = re.findall(r"--env=(\w+) ", script)
     (text,) = re.findall(r"start-node\.sh <<'RLT_END_OF_FILE'\n(.*?)RLT_END_OF_FILE", script, re.S)
     (tmp_path / "start-node.sh").write_text(text)
@@ -254,6 +269,7 @@ def test_a_container_of_slurm_gets_the_devices_of_its_job(runtime: ContainerRunt
         ["bash", tmp_path / "start-node.sh"], capture_output=True, text=True, check=True, env={**passed, "PATH": path}
     )
     assert done.stdout == "HIP=4,5,6,7 ROCR=\n"
+    assert Path(moved.folder, "ray-ended-7").exists()
 
 
 def test_slurm_starts_a_job_again_only_with_restarts() -> None:

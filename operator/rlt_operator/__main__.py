@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from rlt_operator.cache.watches import Selection
     from rlt_operator.leader_election import LeadershipLostError, LeaseLocation
     from rlt_operator.main import Webhook, run
+    from rlt_operator.token_key import KeyLocation
     from rlt_operator.webhook.certificates import CertificateLocation
 
     lease = LeaseLocation(*options.leader_election_lease) if options.leader_election_lease else None
@@ -51,11 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 webhook=webhook,
                 access=access,
                 lease=lease,
+                token_key=KeyLocation(*options.ray_token_key) if options.ray_token_key else None,
                 runtimes=RuntimePolicy(options.default_runtime, options.require_runtime),
             )
         )
     except ApiError as error:
         sys.exit(f"rlt-operator: error: {error}. Are the CRDs and the roles of the chart installed?")
+    except ValueError as error:
+        sys.exit(f"rlt-operator: error: {error}")
     except LeadershipLostError as error:
         sys.exit(f"rlt-operator: error: {error}: this replica ends, and a restart puts it on standby")
 
@@ -91,6 +95,13 @@ def build_parser() -> argparse.ArgumentParser:
         type=_namespaced,
         metavar="NAMESPACE/NAME",
         help="Lease that the leader of several replicas holds; without it this process always reconciles",
+    )
+    run.add_argument(
+        "--ray-token-key",
+        type=_namespaced,
+        metavar="NAMESPACE/NAME",
+        help="Secret with the key from which the tokens of jobs are derived, created if it does not exist; without it "
+        "the heads of running jobs cannot be reached after a restart",
     )
     runtimes = run.add_argument_group(
         "RLRuntimes", "Labels of a namespace override these: rlt.dev/default-runtime, rlt.dev/require-runtime."

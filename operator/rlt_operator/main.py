@@ -24,6 +24,7 @@ from rlt_core import ray_http
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.kubernetes import api_paths, client
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_core.ray_http import Send
 from rlt_operator import http_server, metrics
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.watches import Selection
@@ -36,6 +37,7 @@ from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.isolation import reconcile_isolated
 from rlt_operator.reconcile.observe import Sources
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
+from rlt_operator.token_key import KeyLocation, load_token_key
 from rlt_operator.watch import watch
 from rlt_operator.webhook import server as webhook_server
 from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate, serve_folder
@@ -69,6 +71,7 @@ async def run(
     access: NetworkAccess | None,
     runtimes: RuntimePolicy,
     lease: LeaseLocation | None,
+    token_key: KeyLocation | None,
 ) -> None:
     """Run until SIGTERM or SIGINT. Without a Lease this process leads from the start.
 
@@ -96,10 +99,7 @@ async def run(
         stack.push_async_callback((await http_server.serve(metrics_port, ready=ready)).cleanup)
         if webhook and tls:
             await _serve_webhook(api, webhook, tls, runtimes, stack)
-        connector = aiohttp.TCPConnector(limit=0)
-        session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, auto_decompress=False))
-        in_cluster = client.in_cluster()
-        log.info("serving", extra={"namespaces": str(selection), "inCluster": in_cluster})
+        log.info("serving", extra={"namespaces": str(selection), "inCluster": client.in_cluster()})
         tasks = [asyncio.create_task(stop.wait())]
         if lease:
             election = LeaderElection(connected, lease, leadership, identity=identity)
@@ -107,22 +107,19 @@ async def run(
             tasks.append(_start(election.run(after=synced), stack))
         else:
             leadership.extend(math.inf)
-        tokens = ray_http.RayTokens(connected)
-        heads = ray_http.to_pod_ip(session, tokens) if in_cluster else ray_http.through_pod_proxy(connected, tokens)
-        send = fence(heads, leadership)
+        tokens = ray_http.RayTokens()
+        send = fence(await _connect_to_heads(connected, tokens, stack), leadership)
         queue = WorkQueue(
-            lambda key: reconcile_isolated(sources, send, events, failures, key),
-            lambda key: sources.cache.get_job(key) is not None,
+            lambda key: reconcile_isolated(sources, send, events, failures, key), lambda key: sources.cache.has_job(key)
         )
-        sources = Sources(api, Cache(queue.wake, on_secret=tokens.put), RayPoller(send, queue.wake), runtimes, access)
-        metrics.UNAVAILABLE_NAMESPACES.set_function(sources.cache.watches.count_unavailable)
+        sources = Sources(api, Cache(queue.wake), RayPoller(send, queue.wake), runtimes, access, tokens)
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(events.flush)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
-        _start(_measure_loop_delay(), stack)
-        tasks.append(_start(Reconciliation(api, selection, sources.cache, queue, crds, synced).run(stack), stack))
+        reconciliation = Reconciliation(api, selection, sources, token_key, queue, crds, synced)
+        tasks.append(_start(reconciliation.run(stack), stack))
         await _wait_for_first(tasks)
     log.info("stopped")
 
@@ -133,7 +130,9 @@ class Reconciliation:
 
     api: FencedApi
     selection: Selection
-    cache: Cache
+    sources: Sources
+    token_key: KeyLocation | None
+    """Where the key for the tokens of Ray is; None if it is not stored."""
     queue: WorkQueue
     crds: CrdCheck
     synced: asyncio.Event
@@ -141,21 +140,35 @@ class Reconciliation:
 
     async def run(self, stack: contextlib.AsyncExitStack) -> None:
         """Run until a part of it ends. Raises its error. The exit of the stack ends the other parts."""
+        metrics.UNAVAILABLE_NAMESPACES.set_function(self.sources.cache.watches.count_unavailable)
+        _start(_measure_loop_delay(), stack)
         await check_access(self.api, self.selection)
-        watching = _start(self.cache.watches.run(self.api, self.selection), stack)
+        watching = _start(self.sources.cache.watches.run(self.api, self.selection), stack)
         _start(self.crds.run(), stack)
         await _wait_for_first([watching, _start(self._lead(), stack)])
 
     async def _lead(self) -> None:
         """Wait for the cache and the leadership, then reconcile."""
-        await self.cache.watches.wait()
+        await self.sources.cache.watches.wait()
         gc.collect()
         gc.freeze()  # what remains is not searched for garbage again, which would block the event loop
         self.synced.set()
         await self.api.leadership.acquired.wait()
+        self.sources.tokens.key = await load_token_key(self.api, self.token_key)
         self.queue.start()
-        await delete_unused_programs(self.api, self.cache)
+        await delete_unused_programs(self.api, self.sources.cache)
         await watch(self.queue.wake_all)
+
+
+async def _connect_to_heads(
+    connected: KubernetesApi, tokens: ray_http.RayTokens, stack: contextlib.AsyncExitStack
+) -> Send:
+    """How requests to heads are sent: to the IPs of their pods, or through the API server from outside the cluster."""
+    if not client.in_cluster():
+        return ray_http.through_pod_proxy(connected, tokens)
+    connector = aiohttp.TCPConnector(limit=0)
+    session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, auto_decompress=False))
+    return ray_http.to_pod_ip(session, tokens)
 
 
 async def _measure_loop_delay() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from rlt_api.model import quantity_value
 from rlt_core import names
 from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.children.programs import has_named_content
@@ -54,7 +56,19 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
         resumed=datetime.fromisoformat(resumed["lastTransitionTime"]) if resumed else None,
         programs=manifest["metadata"].get("labels", {}).get(names.PROGRAMS_LABEL),
         head_pod=(status.get("head") or {}).get("podName") or None,
+        devices=_count_devices(manifest.get("spec", {}).get("workerGroupSpecs") or []),
     )
+
+
+def _count_devices(groups: Iterable[Manifest]) -> tuple[tuple[str, int], ...]:
+    """Extended resource and number of them in all workers of a RayCluster, ordered by name."""
+    found: Counter[str] = Counter()
+    for group in groups:
+        workers = group.get("replicas", 1) * group.get("numOfHosts", 1)
+        for container in group["template"]["spec"].get("containers", []):
+            limits = container.get("resources", {}).get("limits", {})
+            found.update({name: workers * int(quantity_value(str(limits[name]))) for name in limits if "/" in name})
+    return tuple(sorted(found.items()))
 
 
 def parse_pod(manifest: Manifest) -> Pod:

@@ -60,6 +60,8 @@ class RayCluster:
     """Name of the ConfigMap with the programs that its pods mount."""
     head_pod: str | None = None
     """Name of the head pod in KubeRay's status. None before KubeRay has written it."""
+    devices: tuple[tuple[str, int], ...] = ()
+    """Extended resource and number of them in all workers."""
 
     @property
     def resumed_time(self) -> str | None:
@@ -243,6 +245,24 @@ class Programs:
 
 
 @dataclass(frozen=True)
+class NamespaceUse:
+    """The accelerators of a namespace, and how many the job's runtime permits."""
+
+    runtime: str
+    """Name of the RLRuntime."""
+    maximum: int
+    used: int
+    """Accelerators of the other RayClusters."""
+    needed: int
+    """Accelerators of this job."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the job's RayCluster may be created."""
+        return self.needed == 0 or self.used + self.needed <= self.maximum
+
+
+@dataclass(frozen=True)
 class Observed:
     """Everything observed, in one value. What was not read has its default."""
 
@@ -270,6 +290,8 @@ class Observed:
     warnings: tuple[WarningEvent, ...] = ()
     ray: Ray | None = None
     """The latest answer of the current head; None before the first one, and without a head that runs."""
+    namespace_use: NamespaceUse | None = None
+    """Accelerators of the namespace, before the RayCluster is created with a runtime that limits them."""
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
     progress_interval: float = MIN_PROGRESS_INTERVAL_S

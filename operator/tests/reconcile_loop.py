@@ -10,11 +10,13 @@ from typing import cast
 import observed as o
 
 from rlt_api.status.job_status import RLTrainingJobStatus
+from rlt_core import names
 from rlt_core.children.programs import name_programs
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_core.ray_http import Head, Request
+from rlt_core.ray_http import Head, RayTokens, Request
+from rlt_core.token_key import TokenKey
 from rlt_operator.cache.cache import Cache
 from rlt_operator.ray.poller import RayPoller
 from rlt_operator.reconcile.events import EventWriter
@@ -31,7 +33,8 @@ PODS = api_paths.pods("demo")
 RAY_CLUSTERS = api_paths.ray_cluster("demo", "").rstrip("/")
 RAY_CLUSTER = api_paths.ray_cluster(*KEY)
 DISRUPTION_BUDGET = api_paths.disruption_budget("demo", "sum-pods")
-RAY_TOKEN = api_paths.secret("demo", "sum-ray-token-1")
+TOKENS = TokenKey(b"key")
+RAY_TOKEN = api_paths.secret("demo", names.ray_token("sum", attempt=1, suffix=TOKENS.derive_suffix(o.UID, 1)))
 PROGRAMS = api_paths.config_map("demo", name_programs())
 CONFIG_MAP = api_paths.config_map("demo", "sum-training")
 HEAD_SERVICE = api_paths.service("demo", "sum-head-svc")
@@ -122,7 +125,7 @@ class Loop:
     def restart(self) -> None:
         api = cast(KubernetesApi, self.api)
         self.cache = Cache(lambda key: None)
-        self.sources = Sources(api, self.cache, RayPoller(send, lambda key: None))
+        self.sources = Sources(api, self.cache, RayPoller(send, lambda key: None), tokens=RayTokens(TOKENS))
         self.events = EventWriter(api)
         self.failures = Failures(api, self.cache, self.events, describe_crds)
 

@@ -1,22 +1,25 @@
-"""The Secret with the token of an attempt: random, created once, never taken from others."""
+"""The Secret with the token of an attempt, and the one with the key: created once, and no other Secret is read."""
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import observed as o
 import pytest
 
 from rlt_api.status.job_status import Attempt
-from rlt_core.children.ray_token import KEY, build_ray_token, parse_ray_token
-from rlt_core.job import Job, Manifest
+from rlt_core.children.ray_token import build_ray_token, parse_ray_token
+from rlt_core.job import Job, Manifest, get_attempt_number
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_core.token_key import KEY_BYTES, TokenKey
 from rlt_operator.observation import Observed
-from rlt_operator.reconcile.children import NameTakenError, write_child
+from rlt_operator.reconcile.children import write_ray_token
 from rlt_operator.reconcile.plan import plan
+from rlt_operator.token_key import KeyLocation, load_token_key
+
+KEY = TokenKey(b"key")
 
 
 @dataclass
@@ -24,8 +27,12 @@ class Secrets:
     """An API server with Secrets by path."""
 
     stored: dict[str, Manifest] = field(default_factory=dict)
+    error: ApiError | None = None
+    """Raised by each creation."""
 
     async def create(self, path: str, manifest: Manifest) -> Manifest:
+        if self.error:
+            raise self.error
         path = f"{path}/{manifest['metadata']['name']}"
         if path in self.stored:
             raise ApiError(409, "already exists")
@@ -46,22 +53,24 @@ def with_attempts(*numbers: int) -> Job:
 
 
 async def create(secrets: Secrets, job: Job) -> str:
-    """The name of the Secret that the job has afterwards."""
-    manifest = build_ray_token(job)
-    await write_child(cast(KubernetesApi, secrets), job, manifest)
-    return str(manifest["metadata"]["name"])
+    """The path of the Secret that the job has afterwards."""
+    suffix = KEY.derive_suffix(job.uid, get_attempt_number(job.status))
+    manifest = build_ray_token(replace(job, token_suffix=suffix))
+    await write_ray_token(cast(KubernetesApi, secrets), job, manifest, KEY)
+    return f"{api_paths.collection_of(manifest)}/{manifest['metadata']['name']}"
 
 
-async def test_each_attempt_has_its_own_random_token() -> None:
+async def test_each_attempt_has_its_own_token() -> None:
     secrets = Secrets()
-    names = [await create(secrets, job) for job in (with_attempts(), with_attempts(1), with_attempts(1, 2))]
-    assert names == ["sum-ray-token-1", "sum-ray-token-2", "sum-ray-token-3"]
-    tokens = {parse_ray_token(secret, owner_uid=o.UID) or "" for secret in secrets.stored.values()}
-    assert len(tokens) == 3
-    assert all(len(token) >= 43 and token.isascii() for token in tokens)
+    paths = [await create(secrets, job) for job in (with_attempts(), with_attempts(1), with_attempts(1, 2))]
+    assert list(secrets.stored) == paths
+    tokens = [parse_ray_token(secrets.stored[path], owner_uid=o.UID) for path in paths]
+    assert tokens == [KEY.derive_token(o.UID, attempt) for attempt in (1, 2, 3)]
+    assert [KEY.find_attempt(path.rpartition("/")[2], o.UID) for path in paths] == [1, 2, 3]
 
 
 async def test_the_token_of_an_attempt_does_not_change() -> None:
+    """After a crash between the creation of the Secret and of the RayCluster."""
     secrets = Secrets()
     await create(secrets, o.job())
     (before,) = [dict(secret) for secret in secrets.stored.values()]
@@ -70,22 +79,29 @@ async def test_the_token_of_an_attempt_does_not_change() -> None:
     assert before["immutable"]
 
 
-FOREIGN: list[dict[str, Any]] = [
-    {"type": "Opaque"},
-    {"metadata": {"name": "sum-ray-token-1", "ownerReferences": [{"uid": "another"}]}},
-    {"metadata": {"name": "sum-ray-token-1"}},
-    {"data": {"token": base64.b64encode(b"x").decode()}},
-    {"data": {KEY: base64.b64encode(b"\xff").decode()}},
-]
-
-
-@pytest.mark.parametrize("change", FOREIGN, ids=["type", "owner", "no-owner", "key", "not-ascii"])
-async def test_a_secret_made_by_others_is_not_used(change: dict[str, Any]) -> None:
-    manifest = build_ray_token(o.job()) | {"data": {KEY: base64.b64encode(b"known").decode()}} | change
-    secrets = Secrets({api_paths.secret("demo", "sum-ray-token-1"): manifest})
-    with pytest.raises(NameTakenError, match="Secret sum-ray-token-1 exists and does not belong to this job"):
+async def test_another_error_is_raised() -> None:
+    secrets = Secrets(error=ApiError(403, "exceeded quota: secrets=10"))
+    with pytest.raises(ApiError, match="exceeded quota"):
         await create(secrets, o.job())
-    assert parse_ray_token(manifest, owner_uid=o.UID) is None
+
+
+LOCATION = KeyLocation("rlt-system", "rlt-ray-token-key")
+
+
+async def test_the_key_is_created_once() -> None:
+    secrets = Secrets()
+    first = await load_token_key(cast(KubernetesApi, secrets), LOCATION)
+    assert await load_token_key(cast(KubernetesApi, secrets), LOCATION) == first
+    (stored,) = secrets.stored.values()
+    assert stored["immutable"]
+    assert len(first.key) == KEY_BYTES
+
+
+async def test_a_secret_without_a_key_is_named() -> None:
+    path = api_paths.secret(LOCATION.namespace, LOCATION.name)
+    secrets = Secrets({path: {"metadata": {"name": LOCATION.name}, "data": {"key": "YWJj"}}})
+    with pytest.raises(ValueError, match=r"Secret rlt-ray-token-key, key 'key': has 3 bytes: delete it, or use 32"):
+        await load_token_key(cast(KubernetesApi, secrets), LOCATION)
 
 
 def test_a_plan_contains_no_token() -> None:

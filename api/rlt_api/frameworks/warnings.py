@@ -89,6 +89,8 @@ def _describe_replacement(owner: Setting | None) -> str:
 def _fits(value: JsonValue, field: str) -> bool:
     """Whether a field takes a value of this type. Its values can have other names than the framework's."""
     schema = find_field(field) or {}
+    if field == "spec.training.expertParallelSize":  # validate_roll_fields rejects it
+        return False
     if field == "spec.data.chatTemplate":
         return "{" in str(value)
     if "enum" in schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,10 @@ from rlt_api.model import quantity_value
 from rlt_api.rules.queues import KUEUE_LABEL
 from rlt_api.schema.model_schema import Schema, walk_leaves
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.runtime import Limit, RLRuntimeSpec
+from rlt_api.spec.runtime import GENERATION_BLOCKS, TRAINING_BLOCKS, JobMaximum, Limit, RLRuntimeSpec
 
 QUEUE_NAME = "spec.scheduling.queueName"
+MISSING = "is not set, and the runtime limits it"
 QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?"
 
 
@@ -28,11 +30,36 @@ def validate_within_limits(
     `queue_label` is the value of the job's label for Kueue, which overrides spec.scheduling.queueName.
     """
     resolved = spec.to_json()
+    unused = _list_unused_blocks(spec)
     for limit in runtime.limits:
         for path, value in find_values(resolved, limit.field):
             yield from _validate_limit(limit, path, value)
         if limit.field == QUEUE_NAME and queue_label is not None:
             yield from _validate_limit(limit, f"metadata.labels[{KUEUE_LABEL}]", queue_label)
+        elif not limit.optional and limit.field.split(".")[1] not in unused:
+            for path in find_missing(resolved, limit.field):
+                yield Finding(path, "none", MISSING, f"set it to {_describe(limit)}", rule="runtime-limit")
+    if runtime.max_per_job is not None:
+        yield from _validate_maximum(spec, runtime.max_per_job)
+
+
+def _validate_maximum(spec: RLTrainingJobSpec, maximum: JobMaximum) -> Iterator[Finding]:
+    groups = spec.cluster.workers
+    workers = sum(group.replicas for group in groups)
+    accelerators = sum(group.replicas * group.accelerator.count for group in groups if group.accelerator)
+    totals = (("workers", workers, maximum.workers), ("accelerators", accelerators, maximum.accelerators))
+    for what, total, most in totals:
+        if most is not None and total > most:
+            message = f"is above the runtime's maximum of {most} for a job (maxPerJob.{what})"
+            fix = f"use at most {most} {what} in all worker groups together"
+            yield Finding("spec.cluster.workers", f"{total} {what}", message, fix, rule="runtime-limit")
+
+
+def _list_unused_blocks(spec: RLTrainingJobSpec) -> tuple[str, ...]:
+    """Blocks that the job does not use. It cannot set their fields."""
+    if spec.framework.type == "command":
+        return TRAINING_BLOCKS
+    return GENERATION_BLOCKS if spec.algorithm.dpo is not None else ()
 
 
 def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
@@ -85,6 +112,31 @@ def find_values(spec: Mapping[str, Any], field: str) -> Iterator[tuple[str, Any]
         found = [pair for pair in found if not isinstance(pair[1], list)]
         found += [(f"{path}[{index}]", item) for path, at in lists for index, item in enumerate(at)]
     yield from found
+
+
+def find_missing(spec: Mapping[str, Any], field: str) -> Iterator[str]:
+    """Yield the path of each field without a value that a limit applies to. Keys of a map and of a podTemplate have
+    none: they may be absent."""
+    parent, _, name = field.rpartition(".")
+    for path, at in [("spec", spec)] if parent == "spec" else find_values(spec, parent):
+        key = name.removesuffix("[]")
+        if isinstance(at, Mapping) and key not in at and re.sub(r"\[\d+\]", "", f"{path}.{key}") in _list_fields():
+            yield child_path(path, key)
+
+
+@functools.cache
+def _list_fields() -> frozenset[str]:
+    """The fields of a job with a value that is not a list, without []."""
+    return frozenset(path.replace("[]", "") for path, _ in walk_leaves(RLTrainingJobSpec) if not path.endswith("[]"))
+
+
+def _describe(limit: Limit) -> str:
+    """The values that the limit allows."""
+    if limit.allowed is not None:
+        return f"one of {', '.join(limit.allowed)}"
+    bounds = [f"{_plain(limit.min)} or more"] if limit.min is not None else []
+    bounds += [f"{_plain(limit.max)} or less"] if limit.max is not None else []
+    return " and ".join(bounds)
 
 
 def _validate_limit(limit: Limit, path: str, value: Any) -> Iterator[Finding]:

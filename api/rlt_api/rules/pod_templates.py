@@ -68,16 +68,24 @@ def _restricted(container: str) -> Allowed:
 
     They grant no privilege, and no other field of a job sets them, so that a limit on a field of a job holds for the
     pods. The volume types are from the restricted Pod Security Standard without csi and ephemeral. Projected
-    volumes have no serviceAccountToken, because the pods have no API credentials.
+    volumes have no serviceAccountToken, because the pods have no API credentials. An affinity to pods of other
+    namespaces could keep these from nodes.
     https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
     """
     source: dict[str, Allowed] = {"configMap": _is_set, "secret": _is_set, "downwardAPI": _is_set}
     mount_options = ("subPath", "subPathExpr", "readOnly", "recursiveReadOnly")
     mount: dict[str, Allowed] = dict.fromkeys(mount_options, _is_set)
+    term: dict[str, Allowed] = dict.fromkeys(
+        ("labelSelector", "topologyKey", "matchLabelKeys", "mismatchLabelKeys"), _is_set
+    )
+    affinity: Allowed = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [term],
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": _is_set, "podAffinityTerm": term}],
+    }
     return {
         "metadata": {"labels": _is_labels},
         "spec": {
-            "affinity": _is_set,
+            "affinity": {"podAffinity": affinity, "podAntiAffinity": affinity},
             "topologySpreadConstraints": _is_set,
             "hostAliases": _is_set,
             "dnsConfig": _is_set,
@@ -111,6 +119,7 @@ FIXES = {
     "envFrom": "use spec.cluster.env",
     "resources": "use resources and accelerator of spec.cluster",
     "nodeSelector": "use nodeSelector of spec.cluster",
+    "nodeAffinity": "use nodeSelector of spec.cluster",
     "tolerations": "use tolerations of spec.cluster",
     "terminationGracePeriodSeconds": "use spec.cluster.terminationGracePeriodSeconds",
     "schedulerName": "use spec.scheduling.schedulerName",

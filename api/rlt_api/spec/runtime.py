@@ -61,6 +61,28 @@ class Limit(ApiModel):
     """The minimum."""
     allowed: Annotated[list[LimitValue], Field(min_length=1, max_length=256)] | None = None
     """The allowed values, as text. A * matches anything, as in registry.example.com/*."""
+    optional: bool = False
+    """true: a job may omit the field. By default a limited field needs a value, from the job, from the runtime's
+    defaults or as a fixed default, because a job without a deadline, for example, exceeds every deadline."""
+
+
+class JobMaximum(ApiModel):
+    """Maximums over all worker groups of a job."""
+
+    model_config = cel(("has(self.workers) || has(self.accelerators)", "must have at least one field"))
+
+    workers: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Maximum number of workers: the sum of replicas."""
+    accelerators: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Maximum number of accelerators: the sum of replicas times accelerator.count."""
+
+
+class NamespaceMaximum(ApiModel):
+    """Maximums over the Ray clusters of a namespace."""
+
+    accelerators: Annotated[int, Field(ge=0, le=1_000_000)]
+    """Maximum number of accelerators of all Ray clusters in the namespace, counted for the resources that the job
+    requests. A job that exceeds it waits."""
 
 
 PodTemplateLevel = Literal["any", "restricted", "forbidden"]
@@ -80,11 +102,17 @@ class RLRuntimeSpec(ApiModel):
     """Values of fields that a job does not give, such as fabric, storage classes, queues and privileges."""
     limits: Annotated[list[Limit], Field(max_length=128)] = []
     """Limits on fields of the jobs."""
+    max_per_job: JobMaximum | None = None
+    """Maximums over all worker groups of a job. Default: none."""
+    max_per_namespace: NamespaceMaximum | None = None
+    """Maximums over the Ray clusters of a job's namespace. They apply when a Ray cluster is created, with the present
+    value in the RLRuntime. Default: none."""
     pod_template: PodTemplateLevel = "restricted"
-    """What the podTemplates of a job may set. restricted: labels, affinity, topologySpreadConstraints, hostAliases,
-    dnsConfig, enableServiceLinks, volumes without access to the node, and the volumeMounts, ports and workingDir of the
-    operator's container, so that limits on other fields hold. forbidden: nothing. any: every field, also those that
-    other fields of the job set. podTemplates in defaults are not restricted."""
+    """What the podTemplates of a job may set. restricted: labels, affinity to pods of the same namespace,
+    topologySpreadConstraints, hostAliases, dnsConfig, enableServiceLinks, volumes without access to the node, and the
+    volumeMounts, ports and workingDir of the operator's container, so that limits on other fields hold. forbidden:
+    nothing. any: every field, also those that other fields of the job set. podTemplates in defaults are not
+    restricted."""
 
 
 TRAINING_BLOCKS = ("model", "data", "rewards", "algorithm", "training", "rollout", "checkpoint")

@@ -79,6 +79,8 @@ class Reason(StrEnum):
     """Accepted, Failed: the job in spec.checkpoint.resumeFromJob has ended, and this job cannot resume from it; the
     message contains the reason."""
 
+    WAITING_FOR_ACCELERATORS = "WaitingForAccelerators", Kind.STATE
+    """ClusterReady: the accelerators of the namespace and of the job exceed maxPerNamespace of the RLRuntime."""
     WAITING_FOR_QUEUE = "WaitingForQueue", Kind.STATE
     """Admitted, ClusterReady: the queue has not admitted the job yet, or has evicted it."""
     QUOTA_RESERVED = "QuotaReserved", Kind.STATE

@@ -100,7 +100,7 @@ capabilities:
 # The token of each job's Ray cluster. Kubernetes cannot limit `create` to names, and the names contain the jobs' names.
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create]
+  verbs: [create]
 {{- if .Values.networkPolicy.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]

@@ -30,19 +30,29 @@ from rlt_cli.output import JSON, YAML, emit, emit_table, output_option, print_me
     help="command runs the same program with the same arguments, builtin rlt's trainer with the same settings. verl "
     "and roll are jobs of that framework.type, with fields and overrides instead of arguments or a config.",
 )
+@click.option("--image", help="Image of the job, instead of the source's.")
+@click.option("--runtime", help="RLRuntime of the job, which gives image, pods and volume.")
 @output_option(default=YAML)
 @click.pass_context
-def command(context: click.Context, file: str, to: Literal["command", "builtin", "verl", "roll"], output: str) -> None:
+def command(
+    context: click.Context,
+    file: str,
+    to: Literal["command", "builtin", "verl", "roll"],
+    image: str | None,
+    runtime: str | None,
+    output: str,
+) -> None:
     """Convert a script, config or manifest of another program to a job.
 
-    FILE is a command line or shell script of verl or OpenRLHF, also with #SBATCH lines, a config of verl (Hydra), ROLL,
-    NeMo-RL, SkyRL or TRL, a RayCluster, RayJob, TrainJob, PyTorchJob, JobSet or Job, or a task of SkyPilot or dstack; -
-    is standard input. Nothing is executed. Comments in the YAML name each part that was not carried over, and the
-    reason; -o table lists them. The job is validated: exit code 1 if fields must be filled in.
+    FILE is a command line or launch script of verl, OpenRLHF, slime, SkyRL, NeMo-RL, TRL and other programs, also with
+    #SBATCH lines, a config of verl (Hydra), ROLL, NeMo-RL, SkyRL or TRL, a RayCluster, RayJob, TrainJob, PyTorchJob,
+    JobSet or Job, or a task of SkyPilot or dstack; - is standard input. Nothing is executed. Comments in the YAML name
+    each part that was not carried over, and the reason; -o table lists them. The job is validated: exit code 1 if
+    fields must be filled in.
     """
     try:
         text = sys.stdin.read() if file == STDIN else Path(file).read_text()
-        converted = convert(text, file, to)
+        converted = convert(text, file, to, image=image, runtime=runtime)
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}.", next=f"ls -l {file}") from error
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Kubernetes' Job, and JobSet."""
+"""Kubernetes' Job, JobSet, and Volcano's Job."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ def convert_job_set(draft: Draft, spec: Reader) -> None:
     spec.move("suspend", "suspend")
     spec.move("ttlSecondsAfterFinished", "ttlSecondsAfterFinished")
     spec.leave_rest("Ray connects the pods, and the program's exit code is the job's")
+
+
+def convert_volcano_job(draft: Draft, spec: Reader) -> None:
+    """Convert the spec of Volcano's Job: each of its tasks is a worker group."""
+    groups = []
+    for each in spec.children("tasks"):
+        pod = read_pod(draft, each.child("template"))
+        groups.append((str(each.take("name") or "workers"), each.take("replicas", 1), pod))
+        each.leave_rest("a failed pod ends the attempt: see spec.failurePolicy")
+    _set_program(draft, groups)
+    spec.move("queue", "scheduling.queueName")
+    draft.put("scheduling.schedulerName", spec.take("schedulerName") or "volcano")
+    spec.move("priorityClassName", "scheduling.priorityClassName")
+    spec.move("maxRetry", "failurePolicy.maxRestarts")
+    spec.move("ttlSecondsAfterFinished", "ttlSecondsAfterFinished")
+    spec.leave(("minAvailable",), "Volcano starts all pods of a job together")
+    spec.leave(("plugins",), "Ray connects the pods: they need no SSH, host files and variables")
+    spec.leave_rest("add volumes to podTemplate; the job ends with its program")
 
 
 def _read_job(draft: Draft, spec: Reader, name: str, count: Any) -> Group:

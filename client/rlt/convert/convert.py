@@ -40,9 +40,16 @@ class Converted:
         return "".join(f"# {line}\n" for line in wrapped) + to_yaml(self.manifest)
 
 
-def convert(text: str, file: str, to: Target = "command") -> Converted:
-    """Convert the content of a file. Raises ConvertError with the line and what was understood."""
+def convert(
+    text: str, file: str, to: Target = "command", image: str | None = None, runtime: str | None = None
+) -> Converted:
+    """Convert the content of a file. `image` and `runtime`: those of the job, which a source may not have. Raises
+    ConvertError with the line and what was understood."""
     draft = _convert(text, file, to)
+    if image:
+        draft.put("cluster.image", image)
+    if runtime:
+        draft.put("runtimeRef.name", runtime)
     draft.name = draft.name or PurePath(file).stem
     if draft.get("cluster.workers[].accelerator.count") and not draft.get("cluster.workers[].accelerator.resourceName"):
         draft.put("cluster.workers[].accelerator.resourceName", "nvidia.com/gpu")

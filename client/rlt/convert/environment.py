@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rlt.convert.draft import Draft
 from rlt.convert.text import SECRET, is_known, reveal, show
 from rlt_api.frameworks.mapping import find, load_mapping
+from rlt_api.rules.environment import RESERVED_NAMES
 
 INTERFACE = re.compile(r"[a-z][a-z0-9]*\d(np\d+|s\d+)*")
 """The whole name of a network interface. NCCL_SOCKET_IFNAME also takes beginnings, lists, = and ^."""
@@ -29,6 +30,8 @@ def apply_environment(draft: Draft, variables: Mapping[str, str], lines: Mapping
         fields = found.fields if found else ("spec.cluster.env",)
         if SECRET.search(name):
             draft.leave_out(name, "put it into a Secret, and name that in spec.cluster.env (secretKeyRef)", line)
+        elif name in RESERVED_NAMES:
+            draft.leave_out(f"{name}={show(value)}", RESERVED_NAMES[name], line)
         elif found and found.reason:
             draft.leave_out(f"{name}={show(value)}", found.reason, line)
         elif not is_known(value):

@@ -91,7 +91,7 @@ def expand(word: Word, scope: Scope) -> list[str]:
 
 
 def expand_text(text: str, line: int, scope: Scope, in_test: bool = False) -> str:
-    """The one value of a word, without splitting. `in_test`: a variable that nobody sets is empty."""
+    """The one value of a word, without splitting. `in_test`: a variable without a value is empty."""
     return " ".join(_Expander(scope, line, split=False, in_test=in_test).expand(text))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -13,11 +14,12 @@ from rlt_api.frameworks.known_programs import parse_value
 
 WORKERS = "cluster.workers[]"
 CONFIGS = "/mnt/rlt/config"
-NEMO_PROGRAMS = {
-    "grpo": "examples/run_grpo.py", "distillation": "examples/run_distillation.py", "dpo": "examples/run_dpo.py",
-    "rm": "examples/run_rm.py", "sft": "examples/run_sft.py",
-}  # fmt: skip
-"""Block of a config -> the program of NeMo-RL (github.com/NVIDIA-NeMo/RL, examples)."""
+NEMO_BLOCKS = ("grpo", "ppo", "distillation", "dpo", "rm", "sft")
+"""Blocks of a config of NeMo-RL: its program is examples/run_BLOCK.py (github.com/NVIDIA-NeMo/RL, examples)."""
+NEMO_KEYS = {"policy", "cluster", "loss_fn", "checkpointing", "logger", "data", "data_plane"}
+NEMO_BASE = re.compile(r"((vlm_)?(grpo|sft)|ppo|distillation|dpo|rm|dapo|prorl)[\w.-]*\.yaml")
+"""Name of the config that a recipe extends."""
+NEMO_ALGORITHMS = {"dapo": "grpo", "prorl": "grpo"}
 NEMO_DIRECTORY = "/opt/nemo-rl"
 """The sources in NeMo-RL's image (docker/Dockerfile)."""
 SKYRL_PROGRAM = "skyrl_train.entrypoints.main_base"
@@ -31,7 +33,7 @@ TRL_COMMANDS = {
 
 def find_framework(config: Mapping[str, Any]) -> str | None:
     """The framework whose config it is."""
-    if isinstance(config.get("policy"), dict) and _find_nemo(config):
+    if _find_nemo(config):
         return "NeMo-RL"
     if isinstance(config.get("trainer"), dict) and isinstance(config.get("generator"), dict):
         return "SkyRL"
@@ -55,7 +57,15 @@ def name_file(draft: Draft, file: str) -> str:
 
 
 def _find_nemo(config: Mapping[str, Any]) -> str | None:
-    return next((program for block, program in NEMO_PROGRAMS.items() if isinstance(config.get(block), dict)), None)
+    """The program of NeMo-RL for a config: by its block, or by the config that it extends."""
+    given = config.get("defaults")
+    bases = [str(each).rpartition("/")[2] for each in (given if isinstance(given, list) else [given])]
+    found = [match[1] for match in map(NEMO_BASE.fullmatch, bases) if match]
+    blocks = [block for block in NEMO_BLOCKS if isinstance(config.get(block), dict)]
+    names = [*(name for name in found if name.startswith("vlm_")), *blocks, *found]
+    if not names or not NEMO_KEYS & config.keys():
+        return None
+    return f"examples/run_{NEMO_ALGORITHMS.get(names[0], names[0])}.py"
 
 
 def _convert_nemo(draft: Draft, config: Json, file: str) -> None:

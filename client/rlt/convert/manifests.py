@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rlt.convert.batch_manifests import convert_job, convert_job_set
+from rlt.convert.batch_manifests import convert_job, convert_job_set, convert_volcano_job
 from rlt.convert.draft import Draft
 from rlt.convert.kubeflow_manifests import convert_pytorch_job, convert_train_job
 from rlt.convert.ray_manifests import convert_ray_cluster, convert_ray_job
@@ -21,8 +21,8 @@ LABELS = {
 """Label of a resource -> field of spec."""
 GANG_LABEL = "ray.io/gang-scheduling-enabled"
 KEPT = ("labels", "annotations")
-OWN = re.compile(r"(^|\.)(ray\.io|kubectl\.kubernetes\.io)/")
-"""Labels and annotations of KubeRay and kubectl, which belong to their own resources."""
+OWN = re.compile(r"(^|\.)(ray\.io|kubectl\.kubernetes\.io|jobset\.sigs\.k8s\.io)/")
+"""Labels and annotations of KubeRay, kubectl and JobSet, which belong to their own resources."""
 CONVERTERS = {
     "RayCluster": (convert_ray_cluster, ("ray.io/v1", "ray.io/v1alpha1")),
     "RayJob": (convert_ray_job, ("ray.io/v1", "ray.io/v1alpha1")),
@@ -32,6 +32,8 @@ CONVERTERS = {
     "Job": (convert_job, ("batch/v1",)),
 }
 """Kind -> its converter, and the versions of its API that the converter reads."""
+VOLCANO = (convert_volcano_job, ("batch.volcano.sh/v1alpha1",))
+"""The same for Volcano's Job."""
 
 
 def convert_manifest(draft: Draft, manifest: Json) -> None:
@@ -39,8 +41,9 @@ def convert_manifest(draft: Draft, manifest: Json) -> None:
     kind = str(manifest["kind"])
     top = Reader(draft, manifest, "")
     top.take("kind")
-    converter, versions = CONVERTERS[kind]
     version = top.take("apiVersion")
+    is_volcano = str(version).startswith("batch.volcano.sh/")
+    converter, versions = VOLCANO if kind == "Job" and is_volcano else CONVERTERS[kind]
     if version not in versions:
         why = f"the fields are read as those of {versions[0]}"
         draft.leave_out(f"apiVersion {version or 'none'}", why, draft.find_line("apiVersion"))

@@ -24,7 +24,8 @@ def list_missing(manifest: Json) -> list[Finding]:
     for _ in range(MAX_ROUNDS):
         wrong = list(validate_structure(manifest["spec"], RLTrainingJobSpec, "spec"))
         found += [each for each in wrong or validate_manifest(manifest, {}) if not _is_known(each, found)]
-        if not wrong or not all(_remove(manifest, each.field) for each in wrong):
+        removed = [_remove(manifest, each.field) for each in wrong]
+        if not any(removed):
             break
     if not _has_devices(manifest["spec"]):
         fix = "add it, such as {resourceName: nvidia.com/gpu, count: 8}"

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlt.convert.draft import Draft
-from rlt.convert.launch import apply_environment
-from rlt.convert.reader import SECRET, Json, Reader, show
+from rlt.convert.environment import apply_environment
+from rlt.convert.reader import Json, Reader, show
+from rlt.convert.text import SECRET
+from rlt_api.rules.environment import RESERVED_NAMES
 
 POD_FIELDS = (
     "affinity", "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases",
@@ -116,6 +118,9 @@ def apply_env(draft: Draft, env: list[Reader], pod: Pod) -> None:
     of the pod, are variables of its podTemplate."""
     for each in env:
         name = str(each.take("name", ""))
+        if name in RESERVED_NAMES:
+            each.name(name, each.left, RESERVED_NAMES[name])
+            continue
         source = each.child("valueFrom")
         value = each.take("value")
         each.leave_rest()
@@ -178,6 +183,8 @@ def _read_placement(draft: Draft, pod: Pod, spec: Reader) -> None:
         draft.put("cluster.imagePullSecrets", [*known, *added])
     spec.move("schedulerName", "scheduling.schedulerName")
     spec.move("priorityClassName", "scheduling.priorityClassName")
+    if spec.left.get("terminationGracePeriodSeconds") == 0:
+        spec.leave(("terminationGracePeriodSeconds",), "the program of a job gets at least 1 second")
     spec.move("terminationGracePeriodSeconds", "cluster.terminationGracePeriodSeconds")
     if spec.take("hostNetwork"):
         draft.put("network.attach", "hostNetwork")

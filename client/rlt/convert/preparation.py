@@ -52,9 +52,9 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"(source|\.)\s", "the variables of that file are not read: set them in spec.cluster.env"),
     (
-        r"(module|ml|spack|conda|mamba|micromamba|pyenv|deactivate|uv (venv|sync|pip|lock|cache)|pip3?|apt|apt-get|yum|dnf"
-        r"|python[\d.]* -m pip|npm|poetry|make|cmake|ninja|pixi|docker (build|pull|login|push|compose|load|tag|buildx)"
-        r"|(apptainer|singularity|podman) (pull|build)|enroot (import|create))\b",
+        r"(module|ml|spack|conda|mamba|micromamba|pyenv|deactivate|uv (venv|sync|pip|lock|cache)|pip3?|apt|apt-get|yum"
+        r"|dnf|python[\d.]* -m pip|npm|poetry|make|cmake|ninja|pixi|docker (build|pull|login|push|compose|load|tag"
+        r"|buildx)|(apptainer|singularity|podman) (pull|build)|enroot (import|create))\b",
         "the image has the programs and packages of the job: build them into spec.cluster.image, or name packages in "
         "spec.framework.runtimeEnv.pip",
     ),
@@ -64,7 +64,7 @@ REASONS: tuple[tuple[str, str], ...] = (
     ),
     (r"(exit|return|break|continue)\b", "the script ends here"),
     (r"git\b", "the code is in spec.cluster.image, or a step of spec.framework.prepare gets it"),
-    (r"(scontrol|squeue|sinfo|sacct|salloc)\b", "Slurm's state: the operator knows the pods"),
+    (r"(scontrol|squeue|sinfo|sacct|salloc)\b", "Slurm's state: the operator reports the pods"),
     (r"(srun|sbatch)\b", "the operator starts the program"),
     (r"(ssh|pdsh|scp)\b", "another machine: the operator starts the pods"),
 )
@@ -80,7 +80,7 @@ def is_preparation(words: Sequence[str]) -> bool:
 
 
 def get_target(words: Sequence[str]) -> str:
-    """The module or the last two parts of the script of a Python command."""
+    """The module, or the last two parts of the path, in a Python command."""
     rest = list(words[1:])
     for option in ("--module", "--python_module", "-m"):
         if option in rest[:12] and rest.index(option) + 1 < len(rest):

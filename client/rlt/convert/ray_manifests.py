@@ -57,7 +57,8 @@ def _read_cluster(draft: Draft, spec: Reader) -> None:
         groups.append(("workers", 1, head))
         head_spec.name("template", head.fields, HEAD)
     move_shared_claim(draft, [head, *(pod for _, _, pod in groups if pod is not head)])
-    if "accelerator" not in head.fields and (fields := head.build("ray-head")):
+    fields = head.build_head() if "accelerator" in head.fields else head.build("ray-head")
+    if fields:  # the head of the job still runs the program
         draft.put("cluster.head", fields)
     set_groups(draft, groups, on_head=False)
     spec.move("rayVersion", "cluster.rayVersion")
@@ -74,7 +75,7 @@ def _read_group(draft: Draft, group: Reader) -> tuple[str, Any, Pod]:
     if number is not None:
         pod.fields["numCpus"] = int(number) if str(number).isdigit() else number
     parameters.leave_rest(KUBERAY)
-    replicas = group.take("replicas", 1)
+    replicas = _take_replicas(group)
     hosts = group.take("numOfHosts")
     if isinstance(hosts, int) and isinstance(replicas, int):
         replicas *= hosts
@@ -84,6 +85,17 @@ def _read_group(draft: Draft, group: Reader) -> tuple[str, Any, Pod]:
     name = str(group.take("groupName") or "workers")
     group.leave_rest(KUBERAY)
     return name, replicas, pod
+
+
+def _take_replicas(group: Reader) -> Any:
+    """The replicas. A group that the autoscaler fills has its minimum, otherwise its maximum."""
+    replicas = group.take("replicas")
+    if replicas:
+        return replicas
+    bounds = [group.left.get(key) for key in ("minReplicas", "maxReplicas")]
+    chosen = next((each for each in bounds if isinstance(each, int) and each > 0), 1)
+    group.name("replicas", str(replicas or 0), f"a group of a job is not empty: {chosen} is used")
+    return chosen
 
 
 def _drop_start(group: Reader, pod: Pod) -> None:

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlt.convert.draft import Draft
+from rlt.convert.text import SECRET
 
 Json = dict[str, Any]
 MAX_TEXT = 60
-SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
-"""Names of variables whose values are not shown."""
 
 
 class Reader:
@@ -110,10 +109,10 @@ def flatten(config: Json, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _shorten_all(value: Any) -> Any:
     if isinstance(value, dict):
-        hidden = "value" if SECRET.search(str(value.get("name", ""))) else None
+        hidden = "value" if SECRET.search(str(value.get("name", "")).upper()) else None
         return {
             str(key): "…"
-            if key == hidden or (SECRET.search(str(key)) and isinstance(each, str))
+            if key == hidden or (SECRET.search(str(key).upper()) and isinstance(each, str))
             else _shorten_all(each)
             for key, each in value.items()
         }

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlt.convert.draft import ConvertError, Draft
+from rlt.convert.environment import apply_environment
 from rlt.convert.framework_configs import name_file
-from rlt.convert.launch import apply_environment
 from rlt.convert.reader import show
 from rlt.convert.roll_job import build_builtin_job, build_roll_job
 from rlt_api.frameworks.roll.keys import list_problems
@@ -27,8 +27,10 @@ PIPELINES: Mapping[str, tuple[str, ...]] = {
     "dpo": ("chosen_key", "rejected_key", "ipo"),
 }
 """Name of a pipeline, as in examples/start_NAME_pipeline.py -> keys that it alone has (roll/pipeline/*/*_config.py)."""
-VISION = re.compile(r"[-_.]VL([-_.]|$)", re.IGNORECASE)
-"""Name of a model that reads images: RLVR has another pipeline for them."""
+VISION = re.compile(r"[-_.](VL|Omni)([-_.]|$)", re.IGNORECASE)
+"""Name of a model that reads images. RLVR and distillation have separate pipelines for them."""
+IMAGES = {"freeze_module_prefix", "image_max_pixels", "image_min_pixels"}
+"""Settings of model_args and data_args that models for images alone have."""
 ROLE_KEYS = {"strategy_args", "device_mapping", "training_args"}
 VENDORS = {
     "HSA_": "amd.com/gpu", "HIP_": "amd.com/gpu", "ROCR_": "amd.com/gpu", "ASCEND_": "huawei.com/Ascend910",
@@ -47,7 +49,22 @@ def find_pipeline(config: Mapping[str, Any]) -> str:
     """The pipeline by the keys of a config."""
     found = (name for name, keys in PIPELINES.items() if set(keys) & config.keys() and _has_roles(config))
     pipeline = next(found, RLVR)
-    return "rlvr_vl" if pipeline == RLVR and VISION.search(str(config.get("pretrain"))) else pipeline
+    if pipeline == "agentic" and "strategy_args" not in _get_role(config, "actor_train"):
+        return "agentic_rollout"
+    return f"{pipeline}_vl" if pipeline in (RLVR, "distill") and _reads_images(config) else pipeline
+
+
+def _get_role(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    role = config.get(name)
+    return role if isinstance(role, dict) else {}
+
+
+def _reads_images(config: Mapping[str, Any]) -> bool:
+    """Whether the model reads images, by its name and the settings of the trained role."""
+    names = (config.get("pretrain"), config.get("student_pretrain"))
+    roles = [_get_role(config, name) for name in ("actor_train", "student")]
+    given = {key for role in roles for part in ("model_args", "data_args") for key in _get_role(role, part)}
+    return bool(IMAGES & given) or any(VISION.search(str(name)) for name in names)
 
 
 def convert_roll(draft: Draft, config: dict[str, Any], file: str, to: str) -> None:

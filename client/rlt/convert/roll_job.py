@@ -30,6 +30,12 @@ OF_THE_RUN = frozenset(
 """Keys of the machine and the run. The job has them in other fields, or the operator sets them."""
 CARRIED = ("exp_name", "system_envs", "num_nodes", "num_gpus_per_node")
 """Those of them that the job has: its name, variables and pods."""
+SWITCHES: Mapping[str, tuple[str, object]] = {
+    "spec.algorithm.klInReward": ("add_token_level_kl", False),
+    "spec.algorithm.klLossCoef": ("use_kl_loss", False),
+    "spec.algorithm.klLossType": ("use_kl_loss", False),
+}
+"""Block or field -> ROLL's switch and its default."""
 LAYOUT = re.compile(r"\.(strategy_name|device_mapping|\w+_parallel_size|ulysses_size|num_gpus_per_worker)$")
 """Settings from which others follow."""
 
@@ -65,6 +71,8 @@ def build_roll_job(draft: Draft, config: dict[str, Any]) -> None:
     draft.put("data.promptKey", _get(config, "actor_train", "data_args").get("messages") or "messages")
     draft.put("framework", {"type": "roll"})
     unknown = {problem.key for problem in list_problems(config) if problem.unknown}
+    if not draft.get("data.valFiles"):
+        unknown.add("eval_steps")  # it has no effect
     _apply_overrides(draft, wanted, unknown)
     restore(draft.spec, held)
 
@@ -124,7 +132,10 @@ def _apply_fields(draft: Draft, config: dict[str, Any]) -> None:
         why = "a list of rules, models and functions: set spec.rewards"
         draft.leave_out(f"rewards {show(config['rewards'])}", why, draft.find_line("rewards"))
     values.pop("validation.data_args.file_name", None)  # _apply_data
-    apply_settings(draft, values, load_mapping().roll, draft.lines)
+    known = values.keys() - {problem.key for problem in list_problems(config) if problem.unknown}
+    apply_settings(draft, values, load_mapping().roll, draft.lines, SWITCHES, known)
+    if not config.get("use_kl_loss"):  # ROLL's default
+        draft.put("algorithm.klLossCoef", 0)
 
 
 def _apply_overrides(draft: Draft, wanted: Mapping[str, Any], unknown: Collection[str]) -> None:

@@ -254,7 +254,7 @@ def _apply_variables(
 
 
 def apply_devices(draft: Draft, program: Program | None, words: Sequence[str] = (), size: int | None = None) -> Demand:
-    """Nodes and devices per node, by the program's own arguments. `size`: devices of a node of the script."""
+    """Nodes and devices per node, by the program's own arguments. `size`: devices per node that the script shows."""
     given = draft.get(f"{WORKERS}.replicas")
     count = draft.get(f"{WORKERS}.accelerator.count")
     size = count or size

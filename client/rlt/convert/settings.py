@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rlt.convert.draft import Draft
@@ -24,6 +24,7 @@ DISABLING: Mapping[str, tuple[str, object]] = {
     "spec.algorithm.rolloutCorrection": ("algorithm.rollout_correction.rollout_is", None),
     "spec.algorithm.distillation": ("distillation.enabled", False),
     "spec.model.lora": ("actor_rollout_ref.model.lora_rank", 0),
+    "spec.rollout.multiTurn": ("actor_rollout_ref.rollout.multi_turn.enable", False),
 }
 """Block or field -> verl's switch and its default. A false switch means that the field is not set."""
 SWITCHES = frozenset(switch for switch, _ in DISABLING.values()) - {"actor_rollout_ref.model.lora_rank"}
@@ -42,6 +43,11 @@ VALUES: Mapping[str, Mapping[object, object]] = {
     "spec.algorithm.policyLoss": {"token": "vanilla", "seq": "gspo"},
     "spec.checkpoint.resume": {"disable": "never", "resume_path": "path"},
     "spec.model.dtype": {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"},
+    "spec.cluster.workers[].accelerator.resourceName": {
+        "cuda": "nvidia.com/gpu",
+        "gpu": "nvidia.com/gpu",
+        "npu": "huawei.com/Ascend910",
+    },
     "spec.rollout.mode": {True: "colocated", False: "separate"},
     "spec.training.optimizer": {"AdamW": "adamw", "Muon": "muon"},
     "spec.training.strategy": {"fsdp": "fsdp2", "fsdp2_train": "fsdp2", "dp": "fsdp2"},
@@ -55,6 +61,11 @@ DEFAULTS = (
 """verl's keys whose default a job gets if the source does not give them: rlt's differ, or do not exist."""
 
 
+NEEDED = {
+    "training.ppoMaxTokenLenPerDevice": "training.useDynamicBsz",
+    "observability.profiler": "observability.profiler.steps",
+}
+"""Field -> the one without which it has no effect."""
 CHOICES: Mapping[str, Schema] = {"spec.training.strategy": {"enum": ["fsdp2"]}}
 """Values that a rule checks, and not the schema."""
 
@@ -64,9 +75,19 @@ ITEM = re.compile(r"""\s*'[^']*'\s*|\s*"[^"]*"\s*|[^,]+""")
 
 
 def apply_settings(
-    draft: Draft, values: Mapping[str, object], settings: tuple[Setting, ...], lines: Mapping[str, int]
+    draft: Draft,
+    values: Mapping[str, object],
+    settings: tuple[Setting, ...],
+    lines: Mapping[str, int],
+    switches: Mapping[str, tuple[str, object]] = DISABLING,
+    known: Collection[str] = (),
 ) -> None:
-    """Set the fields of all settings. `values`: key -> JSON. What has no field is left out with its reason."""
+    """Set the fields of all settings. `values`: key -> JSON. What has no field is left out with its reason.
+
+    `switches`: field -> the framework's switch. `known`: settings of the framework that mapping.toml does not have.
+    """
+    loss = switches["spec.algorithm.klLossCoef"][0]
+    names = SWITCHES if switches is DISABLING else {switch for switch, _ in switches.values()}
     for key, value in sorted(values.items(), key=lambda item: item[0] not in FIRST):
         setting = find(key, settings)
         if setting is not None and setting.renamed:
@@ -74,24 +95,29 @@ def apply_settings(
             setting = find(setting.renamed, settings)
         what = f"{key}={_show(value)}"
         line = lines.get(key)
-        if setting is None:
+        if key == "trainer.total_epochs" and isinstance(steps := values.get("trainer.total_training_steps"), int):
+            draft.leave_out(what, f"trainer.total_training_steps={steps} ends the training", line)
+        elif setting is None and key in known:
+            draft.leave_out(what, "no field corresponds to it", line)
+        elif setting is None:
             meant = find_nearest_word(key, [each.key for each in settings], max_distance=3)
             draft.leave_out(what, f"it is not a known setting{f'; did you mean {meant}?' if meant else ''}", line)
         elif not setting.fields:
             draft.leave_out(what, setting.reason.rstrip("."), line)
         elif len(setting.fields) > 1:
             draft.leave_out(what, f"use {', '.join(setting.fields)}. {setting.note}".rstrip(". "), line)
-        elif key in SWITCHES:
-            if value and key not in (f"{ACTOR}.use_kl_loss", "algorithm.rollout_correction.rollout_is"):
+        elif key in names:
+            if value and key not in (loss, "algorithm.rollout_correction.rollout_is"):
                 _enable(draft, setting.fields[0])
-            elif not value and key == f"{ACTOR}.use_kl_loss":
+            elif not value and key == loss:
                 draft.put("algorithm.klLossCoef", 0)
-        elif switch := _find_switch(setting.fields[0], values):
+        elif switch := _find_switch(setting.fields[0], values, switches):
             draft.leave_out(what, f"it has no effect without {switch}", line)
         else:
             _set(draft, setting, key, value, line)
     if draft.get("algorithm.advEstimator") == "gae" and draft.get("algorithm.critic") is None:
         draft.put("algorithm.critic", {})
+    _drop_unused(draft)
 
 
 def add_defaults(values: Mapping[str, object], settings: tuple[Setting, ...]) -> dict[str, object]:
@@ -100,16 +126,26 @@ def add_defaults(values: Mapping[str, object], settings: tuple[Setting, ...]) ->
     return {**found, **values}
 
 
+def _drop_unused(draft: Draft) -> None:
+    """Drop fields that have no effect without others that the source does not give."""
+    for field, needed in NEEDED.items():
+        value = draft.get(field)
+        if value is not None and not draft.get(needed):
+            parent, _, name = field.rpartition(".")
+            draft.get(parent).pop(name)
+            draft.leave_out(f"{field} {_show(value)}", f"it has no effect without spec.{needed}")
+
+
 def _enable(draft: Draft, block: str) -> None:
     if draft.get(block) is None:
         draft.put(block, {})
 
 
-def _find_switch(path: str, values: Mapping[str, object]) -> str | None:
-    """verl's switch that disables a field."""
+def _find_switch(path: str, values: Mapping[str, object], switches: Mapping[str, tuple[str, object]]) -> str | None:
+    """The framework's switch that disables a field."""
     if path == "spec.algorithm.rolloutCorrection.bypassMode":  # it needs no weights
         return None
-    for block, (switch, default) in DISABLING.items():
+    for block, (switch, default) in switches.items():
         if (path == block or path.startswith(f"{block}.")) and not values.get(switch, default):
             return switch
     return None
@@ -138,6 +174,9 @@ def _set(draft: Draft, setting: Setting, key: str, value: object, line: int | No
             draft.put(path, round(float(str(value)) * steps))
         elif value:
             draft.leave_out(what, f"{path} is a number of steps: multiply the ratio by the steps", line)
+        return
+    if path.endswith("function.name") and ":" not in str(value):
+        draft.leave_out(what, f"{path} is MODULE:FUNCTION, and its module is on the PYTHONPATH", line)
         return
     if path == "spec.data.chatTemplate" and "{" not in str(value):
         draft.leave_out(what, "it is the name of a template: spec.data.chatTemplate is the template itself", line)

@@ -380,10 +380,10 @@ class _Reader:
         elif name in ("cd", "pushd") and is_known(words[-1]) and len(words) > 1:
             target = posixpath.normpath(posixpath.join(self.scope.directory, reveal(words[-1])))
             self.scope.directory = target if target.startswith("/") else ""
-            self.note(" ".join(map(show, words)), "a folder of the machine of the script", node.line)
+            self.note(" ".join(map(show, words)), "a folder of the machine", node.line)
         elif name in ("cd", "pushd"):
             self.scope.directory = ""
-            self.note(" ".join(map(show, words)), "a folder of the machine of the script", node.line)
+            self.note(" ".join(map(show, words)), "a folder of the machine", node.line)
         elif name == "unset":
             for each in words[1:]:
                 for values in (self.scope.variables, self.scope.arrays, self.scope.unknown, self.script.exported):

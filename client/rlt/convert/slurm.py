@@ -22,7 +22,7 @@ REASONS = {
     "--exclusive": "the pods have their own devices, CPUs and memory",
     "--requeue": "spec.failurePolicy.maxRestarts restarts the job",
     "--no-requeue": "spec.failurePolicy.maxRestarts restarts the job",
-    "--mem": "it is no amount: set spec.cluster.workers[].resources.memory",
+    "--mem": "it is not an amount: set spec.cluster.workers[].resources.memory",
     "--constraint": "use spec.cluster.workers[].nodeSelector",
     "--exclude": "use spec.cluster.workers[].podTemplate with a node affinity",
     "--chdir": "use spec.framework.workingDirectory",
@@ -176,7 +176,7 @@ def _count_cpus(directives: Mapping[str, Option], devices: int | None) -> int | 
 
 
 def _read_memory(directives: Mapping[str, Option], cpus: int | None, devices: int | None) -> str | None:
-    """Memory per node. 0 is all memory of the node, which is no amount."""
+    """Memory per node. 0 is all memory of the node: None."""
     for name, factor in (("--mem", 1), ("--mem-per-cpu", cpus), ("--mem-per-gpu", devices)):
         if name in directives and factor:
             match = re.fullmatch(r"(\d+)([KMGT]?)B?", directives[name].value.upper())

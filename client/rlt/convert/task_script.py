@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlt.convert.draft import ConvertError, Draft
-from rlt.convert.launch import apply_environment
-from rlt.convert.reader import Json, shorten, write_number
-from rlt.convert.script import convert_script
+from rlt.convert.environment import apply_environment
+from rlt.convert.launch import list_launches
+from rlt.convert.preparation import apply_others
+from rlt.convert.reader import Json, write_number
+from rlt.convert.script import NO_PROGRAM, convert_script
+from rlt.convert.shell import read_script
 
-NO_PROGRAM = "the script ends without a training program"
+NODES = "the number of nodes"
+"""A comment of convert_script."""
 
 
 @dataclass
@@ -21,14 +25,15 @@ class TaskScript:
 
     text: list[str] = field(default_factory=list)
     lines: list[int | None] = field(default_factory=list)
-    commands: int = 0
-    """The number of lines before the commands."""
     variables: dict[str, str] = field(default_factory=dict)
     """The variables of the task."""
+    assigned: set[str] = field(default_factory=set)
+    """The variables of the scheduler."""
 
     def assign(self, name: str, value: Any) -> None:
         """Set a variable of the scheduler, whose value the task gives."""
         if isinstance(value, int):
+            self.assigned.add(name)
             self._append(f"{name}={value}", None)
 
     def export(self, name: str, value: Any, line: int | None) -> None:
@@ -55,7 +60,6 @@ class TaskScript:
         for row in text.split("\n"):
             self.text.append(row)
             self.lines.append(line)
-            self.commands += 1
 
 
 def apply_script(draft: Draft, script: TaskScript, key: str, to: str) -> None:
@@ -65,8 +69,7 @@ def apply_script(draft: Draft, script: TaskScript, key: str, to: str) -> None:
     except ConvertError as error:
         _explain(draft, script, key, str(error))
         return
-    for note in found.left_out:
-        draft.leave_out(note.what, note.why, script.find_line(note.line))
+    _add_notes(draft, found, script)
     draft.name = draft.name or found.name
     draft.spec = _merge(found.spec, draft.spec)
 
@@ -79,9 +82,20 @@ def _explain(draft: Draft, script: TaskScript, key: str, error: str) -> None:
         raise ConvertError(f"line {line or 1}: in {key}: {match[2] if match else error}")
     apply_environment(draft, script.variables, {})
     draft.leave_out("the program", f"{key} has no training that is known: set spec.framework.command")
-    for row, line in list(zip(script.text, script.lines, strict=True))[script.commands :]:
-        if row.strip():
-            draft.leave_out(f"{key}: {shorten(row)}", "the program of the job does it, or the operator", line)
+    found = Draft()
+    read = read_script("\n".join(script.text))
+    apply_others(found, [(each, True) for each in list_launches(read)], "verl")  # runtimeEnv needs a command
+    for what, why, line in read.notes:
+        found.leave_out(what, why, line or None)
+    _add_notes(draft, found, script)
+    draft.spec = _merge(found.spec, draft.spec)
+
+
+def _add_notes(draft: Draft, found: Draft, script: TaskScript) -> None:
+    for note in found.left_out:
+        if note.what.partition("=")[0] in script.assigned or note.what == NODES:
+            continue  # they are the scheduler's, and the task gives the nodes
+        draft.leave_out(note.what, note.why, script.find_line(note.line))
 
 
 def _merge(base: Json, changes: Json) -> Json:

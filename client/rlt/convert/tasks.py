@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlt.convert.draft import Draft
-from rlt.convert.reader import SECRET, Json, Reader
+from rlt.convert.reader import Json, Reader
 from rlt.convert.task_script import TaskScript, apply_script
+from rlt.convert.text import SECRET
 
 WORKERS = "cluster.workers[]"
 SKYPILOT_KEYS = {"num_nodes", "resources", "envs", "secrets", "file_mounts", "workdir", "setup"}
@@ -27,6 +28,10 @@ MODELS = {
     re.compile(r"Gaudi\d*", re.IGNORECASE): "habana.ai/gaudi",
 }
 """Models of other vendors than NVIDIA -> resource of the device plugin."""
+PIP = re.compile(r"(uv )?pip3? install (.+)")
+QUIET = ("-U", "--upgrade", "-q", "--quiet", "--no-cache-dir")
+"""Options of pip that do not change what is installed."""
+REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w,-]*\])?([=<>!~]=?[\w.*]+)?")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -198,7 +203,19 @@ def _read_setup(reader: Reader) -> None:
     framework = reader.draft.spec.setdefault("framework", {})
     steps = framework.get("prepare", [])
     framework["prepare"] = [{"name": "setup", "command": ["bash", "-c", text]}, *steps]
-    reader.name("setup", text, "a step of the job runs on the head alone: put packages into spec.cluster.image")
+    packages = [each for line in text.splitlines() for each in _list_packages(line)]
+    if packages and framework.get("type") == "command":
+        environment = framework.setdefault("runtimeEnv", {})
+        environment["pip"] = list(dict.fromkeys([*environment.get("pip", []), *packages]))
+    reader.name("setup", text, "a step of the job runs on the head alone: all pods have its packages from PyPI alone")
+
+
+def _list_packages(line: str) -> list[str]:
+    """The requirements of a pip install without files, addresses and indexes."""
+    match = PIP.fullmatch(line.strip())
+    words = [word.strip("'\"") for word in match[2].split()] if match else []
+    packages = [word for word in words if word not in QUIET]
+    return packages if all(REQUIREMENT.fullmatch(each) for each in packages) else []
 
 
 def _read_duration(draft: Draft, reader: Reader) -> None:

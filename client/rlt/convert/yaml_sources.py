@@ -28,7 +28,7 @@ def convert_documents(documents: Sequence[Document], file: str, to: str) -> Draf
             drafts.append((document, _convert(converter, document, file, to)))
     if not drafts:
         raise ConvertError(_describe_unknown(documents, file))
-    chosen, draft = next((each for each in drafts if "framework" in each[1].spec), drafts[0])
+    chosen, draft = next((each for each in drafts if each[1].get("framework.type") or each[1].get("model")), drafts[0])
     for each in documents:
         if each is not chosen:
             draft.leave_out(*_describe_other(each, is_job=any(each is other for other, _ in drafts)), each.line)

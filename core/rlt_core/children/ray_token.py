@@ -8,7 +8,6 @@ KubeRay 1.5 on, with one Secret for the lifetime of a RayCluster and the token i
 from __future__ import annotations
 
 import base64
-import secrets
 
 from rlt_api.rules.security import supports_ray_token
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -21,8 +20,6 @@ KEY = "auth_token"
 """Key of the Secret and name of the file. KubeRay uses the same key."""
 TYPE = "rlt.dev/ray-token"
 """Type of the Secret. The operator reads no other type for a job."""
-TOKEN_BYTES = 32
-"""Random bytes of a token."""
 VOLUME = "ray-token"
 """Name of the volume in the pods."""
 
@@ -33,7 +30,7 @@ def has_ray_token(spec: RLTrainingJobSpec) -> bool:
 
 
 def build_ray_token(job: Job) -> Manifest:
-    """Build the Secret of the job's next attempt without its data, which only the operator adds."""
+    """Build the Secret of the job's present attempt without its data, which only the operator adds."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -43,10 +40,9 @@ def build_ray_token(job: Job) -> Manifest:
     }
 
 
-def add_ray_token(secret: Manifest) -> Manifest:
-    """Return the Secret with a new random token."""
-    token = base64.b64encode(secrets.token_urlsafe(TOKEN_BYTES).encode()).decode()
-    return {**secret, "data": {KEY: token}}
+def add_ray_token(secret: Manifest, token: str) -> Manifest:
+    """Return the Secret with the token."""
+    return {**secret, "data": {KEY: base64.b64encode(token.encode()).decode()}}
 
 
 def build_ray_token_env(spec: RLTrainingJobSpec) -> dict[str, str]:
@@ -88,4 +84,4 @@ def parse_ray_token(secret: Manifest, *, owner_uid: str) -> str | None:
 
 def _secret_name(job: Job) -> str:
     """A failed attempt has ended before the next one is built. A resumed job continues its attempt, with its token."""
-    return names.ray_token(job.name, attempt=get_attempt_number(job.status))
+    return names.ray_token(job.name, attempt=get_attempt_number(job.status), suffix=job.token_suffix)

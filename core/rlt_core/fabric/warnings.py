@@ -51,6 +51,11 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, se
             yield f"{facts.assumption}; set network.profile to onprem-infiniband or onprem-roce to avoid the assumption"
         if facts.product in ("GB200", "GB300") and not facts.mnnvl:
             yield f"{facts.product} without the label nvidia.com/gpu.clique: multi-node NVLink is not used"
+    if _may_claim_rdma(kinds, demand, profile):
+        yield (
+            "the podTemplate has a resourceClaim, and no label or resource of the nodes shows RDMA: if it is for "
+            "RDMA, set network.attach: dra and network.profile; otherwise pods use TCP"
+        )
     products = sorted({facts.product for facts in kinds if facts.product})
     if len(products) > 1:
         yield f"candidate nodes have different GPUs ({', '.join(products)}): the slowest determines the speed"
@@ -65,6 +70,13 @@ def _find_node_warnings(kinds: list[Facts], demand: Demand, profile: Profile, se
             "podTemplate of the workers"
         )
     yield from _find_resource_warnings(kinds, profile, settings)
+
+
+def _may_claim_rdma(kinds: list[Facts], demand: Demand, profile: Profile) -> bool:
+    """Whether a claim of the podTemplate may be for RDMA that nothing else shows."""
+    shown = any(facts.missing or facts.verbs for facts in kinds)
+    asks = demand.resource is not None and demand.require != "tcp" and demand.attach is None
+    return asks and demand.has_resource_claims and not shown and profile.fabric.removeprefix("mnnvl+") == "tcp"
 
 
 def _find_image_warnings(kinds: list[Facts]) -> Iterator[str]:

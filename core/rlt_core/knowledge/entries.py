@@ -48,6 +48,8 @@ class Entry:
     """Whether a line counts only if the log ends with it."""
     until: tuple[str, ...] = ()
     """Texts of later lines that show that the failure is over."""
+    persists: bool = False
+    """Whether an error counts although the program completes a step after it."""
     continued: bool = False
     """Whether the evidence has the next lines of the message."""
     observation: str = ""

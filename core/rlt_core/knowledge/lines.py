@@ -29,6 +29,12 @@ PREFIXES = re.compile(
 TAG = re.compile(r"\s*\[(?P<tag>[A-Za-z][\w.:/@-]{0,60})\][: ]\s?")
 """The name of a process, as launchers print it."""
 RANK = re.compile(r"\[[Rr]ank[ _]?(\d+)\]|\b(?:RANK|[Rr]ank)[ =:]+(\d+)\b")
+WORKER = re.compile(
+    r"""(?:\(pid=(?P<pid>\d{1,9}),[ ]ip=(?P<ip>[\w.:-]{1,255}))|Worker[ ]IP[ ]address:[ ](?P<address>[\w.:-]{1,255})[ ]
+      Worker[ ]port:[ ]\d{1,9}[ ]Worker[ ]PID:[ ](?P<worker>\d{1,9})""",
+    re.VERBOSE,
+)
+"""The process in a message of Ray about its end."""
 NODE = re.compile(
     r"""[(,][ ]ip=(?P<ray>[\w.:-]{1,255})
       |^(?P<nccl>[\w.-]{1,255}):\d{1,9}:\d{1,9}[ ]\[\d{1,4}\][ ]
@@ -106,6 +112,12 @@ def find_node(raw: str) -> str:
     """The address or the name of the node that the line names; empty without one."""
     match = NODE.search(raw[:MAX_LENGTH])
     return next(filter(None, match.groups()), "") if match else ""
+
+
+def find_process(raw: str) -> str:
+    """The process of another log that the line is about, such as `1530113 on 10.0.0.3`; empty without one."""
+    worker = WORKER.search(raw)
+    return f"{worker['pid'] or worker['worker']} on {worker['ip'] or worker['address']}" if worker else ""
 
 
 def find_time(raw: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 STEP = re.compile(
     rb"""(?:
@@ -26,7 +27,7 @@ BAR = re.compile(rb"(\d{1,9})/(\d{1,9}) \[\d[\d:]{0,12}<")
 NEAR = 100
 """Number of characters around a word of a step line that are searched."""
 MAX_TRIED = 200
-"""Maximum number of lines with a word that are searched, from the end."""
+"""Maximum number of occurrences of a word that are examined, from the end."""
 
 
 def find_last_progress(text: bytes) -> int:
@@ -38,15 +39,10 @@ def find_last_progress(text: bytes) -> int:
 
 
 def _find_last_step(text: bytes, word: bytes) -> int:
-    position = len(text)
-    for _ in range(MAX_TRIED):
-        position = text.rfind(word, 0, position)
-        if position < 0:
-            break
-        start = text.rfind(b"\n", 0, position) + 1
-        if STEP.search(text, max(start, position - NEAR), position + NEAR):
+    for position in _find_backwards(text, word):
+        start = max(text.rfind(b"\n", 0, position) + 1, position - NEAR)
+        if STEP.search(text, start, position + NEAR):
             return position
-        position = start
     return 0
 
 
@@ -54,8 +50,19 @@ def _find_last_move(text: bytes) -> int:
     """The position of the last progress bar with another number than the bar of the same length before it."""
     numbers: dict[bytes, bytes] = {}
     last = 0
-    for match in BAR.finditer(text):
-        if numbers.get(match[2], match[1]) != match[1]:
-            last = match.end()
-        numbers[match[2]] = match[1]
+    for position in sorted([*_find_backwards(text, b"it/s"), *_find_backwards(text, b"s/it")]):
+        for match in BAR.finditer(text, max(0, position - NEAR), position):
+            if numbers.get(match[2], match[1]) != match[1]:
+                last = match.end()
+            numbers[match[2]] = match[1]
     return last
+
+
+def _find_backwards(text: bytes, word: bytes) -> Iterator[int]:
+    """The last positions of a word, the last one first."""
+    position = len(text)
+    for _ in range(MAX_TRIED):
+        position = text.rfind(word, 0, position)
+        if position < 0:
+            return
+        yield position

@@ -1,4 +1,4 @@
-"""What the ranks of a log print once a collective has timed out: which ranks have lines, and how many reports are folded."""
+"""What ranks print once a collective has timed out: which ones have lines, and how many reports are folded."""
 
 from __future__ import annotations
 

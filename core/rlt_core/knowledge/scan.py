@@ -7,7 +7,7 @@ and only around the lines with its longest word.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import BinaryIO
@@ -15,8 +15,9 @@ from typing import BinaryIO
 from rlt_core.knowledge.entries import Entry
 from rlt_core.knowledge.fallback import Fallback
 from rlt_core.knowledge.last_line import TAIL, find_last_line
-from rlt_core.knowledge.line_words import WORD_BYTES, LineWords
-from rlt_core.knowledge.lines import clean_bytes, find_node, find_rank, find_time, parse_line
+from rlt_core.knowledge.line_words import WORD_BYTES, ChunkWords, LineWords
+from rlt_core.knowledge.lines import clean_bytes, find_node, find_process, find_rank, find_time, parse_line
+from rlt_core.knowledge.progress import find_last_progress
 from rlt_core.knowledge.ranks import RankLines
 from rlt_core.knowledge.search import INTERLEAVED, MAX_LINES, MAX_RANKS, NEARBY, PatternSearch, find_ends
 from rlt_core.knowledge.socket_fallback import CODE, SocketFallback
@@ -27,6 +28,8 @@ WORLD_WORDS = (b"world_size", b"nranks", b"WORLD_SIZE")
 """Words of the lines that state the number of ranks: torch's, vLLM's and NCCL's."""
 WORLD_SIZES = tuple(re.compile(word + rb"['\" ]?[=: ]{1,2}(\d{1,6})\b") for word in WORLD_WORDS)
 """A regular expression that begins with a literal is searched for several times as fast as alternatives are."""
+NODE_FAILURE = 85
+"""Minimum priority of failures of hardware and nodes, which can have an effect after some steps."""
 
 
 @dataclass
@@ -70,48 +73,106 @@ class ScannedLog:
 
 def scan_log(stream: BinaryIO, entries: Sequence[Entry], log: int = 0, *, expects_rdma: bool = False) -> ScannedLog:
     """Search a log for all entries. `log` is its index among several."""
-    searches = [PatternSearch(entry, pattern) for entry in entries if not entry.at_end for pattern in entry.patterns]
-    line_words = LineWords([*WORLD_WORDS, *(word for search in searches for word in search.pattern.words)])
-    found: dict[str, Match] = {}
-    world_size = 0
-    fallback = Fallback()
-    sockets = SocketFallback(expects_rdma)
-    ranks = RankLines()
-    tail = b""
-    lines = 0
+    scan = LogScan(entries, log, SocketFallback(expects_rdma))
     for number, text, kept in _read_chunks(stream):
-        tail = (tail + text[kept:])[-TAIL:]
-        lines = number + text.count(b"\n")
+        scan.read(text, kept, number)
+    return scan.finish()
+
+
+class LogScan:
+    """The search for all entries in a log, chunk by chunk."""
+
+    def __init__(self, entries: Sequence[Entry], log: int, sockets: SocketFallback) -> None:
+        self._entries = entries
+        self._log = log
+        self._searches = [
+            PatternSearch(each, pattern) for each in entries if not each.at_end for pattern in each.patterns
+        ]
+        self._line_words = LineWords([*WORLD_WORDS, *(word for each in self._searches for word in each.pattern.words)])
+        self._found: dict[str, Match] = {}
+        self._stale: dict[str, Match] = {}
+        """What was found before the program completed a step."""
+        self._world_size = 0
+        self._fallback = Fallback()
+        self._sockets = sockets
+        self._ranks = RankLines()
+        self._tail = b""
+        self._lines = 0
+
+    def read(self, text: bytes, kept: int, number: int) -> None:
+        """Read a chunk. `number`: of its first line. `kept`: length of its beginning that was read before."""
+        self._tail = (self._tail + text[kept:])[-TAIL:]
+        self._lines = number + text.count(b"\n")
         fresh = number + text.count(b"\n", 0, kept)
-        fallback.read(text, kept, fresh)
-        sockets.read(text, kept, fresh)
-        words = line_words.find(text)
-        all_words = words.find_all()
-        if not all_words.isdisjoint(WORLD_WORDS):
-            world_size = max(world_size, *_find_world_sizes(text), 0)
-        ends = find_ends(text, entries)
+        self._fallback.read(text, kept, fresh)
+        self._sockets.read(text, kept, fresh)
+        words = self._line_words.find(text)
+        if not words.find_all().isdisjoint(WORLD_WORDS):
+            self._world_size = max(self._world_size, *_find_world_sizes(text), 0)
+        ends = find_ends(text, self._entries)
         for code in ends:
-            found.pop(code, None)
-        for search in searches:
+            self._found.pop(code, None)
+        self._search(text, words, number, fresh, ends)
+        if passed := [code for code, match in self._found.items() if match.entry.severity != "warning"]:
+            self._set_passed_aside(passed, text, words, number)
+        if any(match.entry.compares_ranks for match in self._found.values()):
+            self._ranks.read(text)
+
+    def finish(self) -> ScannedLog:
+        """Add what the end of the log shows."""
+        found = self._found
+        end = self._tail.decode("utf-8", "replace")
+        if last := find_last_line(end, self._entries):
+            entry, line, breaks = last
+            found[entry.code] = _build_match(entry, line, line, self._log, self._lines - breaks)
+        found |= _find_sockets(self._sockets, self._entries, self._log)
+        known = {match.line: match.evidence for match in (*self._stale.values(), *found.values())}
+        for each in self._fallback.find(self._entries, known, end, self._lines):
+            match = _build_match(each.entry, each.raw, each.evidence, self._log, each.line)
+            found[each.entry.code] = replace(match, process=each.process or match.process, detail=each.detail)
+        found = {**_recall(self._stale, found), **found}
+        return ScannedLog(sorted(found.values(), key=lambda each: each.line), self._world_size, self._ranks)
+
+    def _search(
+        self,
+        text: bytes,
+        words: ChunkWords,
+        number: int,
+        fresh: int,
+        ends: Mapping[str, int],
+        only: Sequence[str] = (),
+    ) -> None:
+        """Search for all entries, or for some. `ends`: code -> position from which the entry is searched for."""
+        all_words = words.find_all()
+        for search in self._searches:
             code = search.entry.code
-            if search.words <= all_words and (search.entry.compares_ranks or code not in found):
-                for position, line, evidence in search.search(text, words, ends.get(code, 0)):
-                    match = _build_match(search.entry, line, evidence, log, number + text.count(b"\n", 0, position))
-                    if search.entry.compares_ranks and match.line >= fresh:
-                        ranks.count(line)
-                    found.setdefault(code, match).add_rank(match)
-        if any(match.entry.compares_ranks for match in found.values()):
-            ranks.read(text)
-    end = tail.decode("utf-8", "replace")
-    if last := find_last_line(end, entries):
-        entry, line, breaks = last
-        found[entry.code] = _build_match(entry, line, line, log, lines - breaks)
-    found |= _find_sockets(sockets, entries, log)
-    known = {match.line: match.evidence for match in found.values()}
-    for each in fallback.find(entries, known, end, lines):
-        match = _build_match(each.entry, each.raw, each.evidence, log, each.line)
-        found[each.entry.code] = replace(match, process=each.process or match.process, detail=each.detail)
-    return ScannedLog(sorted(found.values(), key=lambda each: each.line), world_size, ranks)
+            is_open = search.entry.compares_ranks or code not in self._found
+            if (only and code not in only) or not is_open or not search.words <= all_words:
+                continue
+            for position, line, evidence in search.search(text, words, ends.get(code, 0)):
+                match = _build_match(search.entry, line, evidence, self._log, number + text.count(b"\n", 0, position))
+                if search.entry.compares_ranks and match.line >= fresh:
+                    self._ranks.count(line)
+                self._found.setdefault(code, match).add_rank(match)
+
+    def _set_passed_aside(self, codes: Sequence[str], text: bytes, words: ChunkWords, number: int) -> None:
+        """Set aside errors after which the program completed a step, and search for them after it."""
+        progress = text.rfind(b"\n", 0, find_last_progress(text)) + 1
+        line = number + text.count(b"\n", 0, progress)
+        passed = [code for code in codes if self._found[code].line < line and not self._found[code].entry.persists]
+        if progress and passed:
+            for code in passed:
+                self._stale[code] = self._found.pop(code)
+            self._search(text, words, number, self._lines, dict.fromkeys(passed, progress), passed)
+
+
+def _recall(stale: Mapping[str, Match], found: Mapping[str, Match]) -> dict[str, Match]:
+    """What was set aside and explains a failure after it: all if only wrappers follow, otherwise failures of nodes."""
+    errors = any(match.entry.severity == "error" for match in found.values())
+    wrappers = any(match.entry.severity == "wrapper" for match in found.values())
+    if not errors:
+        return dict(stale) if wrappers else {}
+    return {code: match for code, match in stale.items() if match.entry.priority >= NODE_FAILURE}
 
 
 def _find_sockets(sockets: SocketFallback, entries: Sequence[Entry], log: int) -> dict[str, Match]:
@@ -133,7 +194,9 @@ def _build_match(entry: Entry, line: str, evidence: str, log: int, number: int) 
     ranks = {} if rank is None else {rank: evidence}
     process = parse_line(line).process
     node = find_node(line)
-    return Match(entry, evidence, log, number, process, rank, node, find_time(line), lines_by_rank=ranks)
+    about = find_process(line) if entry.severity == "wrapper" else ""
+    detail = f"It is about process {about}: its log has the cause." if about else ""
+    return Match(entry, evidence, log, number, process, rank, node, find_time(line), detail, ranks)
 
 
 def _read_chunks(stream: BinaryIO) -> Iterator[tuple[int, bytes, int]]:

@@ -25,8 +25,8 @@ GROUP = re.compile(r"[ |+-]{1,40}(?=\w)")
 FOLDED = re.compile(r" \[repeated \d{1,9}x across cluster\].*")
 FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,9})(?:, in (?P<function>\S{1,200}))?')
 EXCEPTION = re.compile(
-    r"(?:[A-Za-z_]\w{0,80}\.){0,12}"
-    r"(?P<name>(?:[A-Za-z_]\w{0,80})?(?:Error|Exception|Exit|Interrupt|Timeout|Failure))(?P<rest>:(?: .*)?|)$"
+    r"(?:[A-Za-z_]\w{0,80}\.){0,12}(?P<name>(?:[A-Za-z_]\w{0,80})?(?:Error|Exception|Exit|Interrupt|Timeout|Failure))"
+    r"(?P<rest>:(?: .*)?|\([^)\w].*\)|)$"
 )
 INLINE = re.compile(r"(?<![\w.(])(?P<name>[A-Z]\w{0,80}(?:Error|Exception)): (?P<rest>\S.*)")
 """An exception in a line of a logger, which has a level or another sign of a failure before it."""

@@ -62,8 +62,9 @@ def _build_options(job: Job, spec: RLTrainingJobSpec) -> list[str]:
         options.append("--preflight-only")
     if policy.max_restarts:
         options += ["--restarts", str(policy.max_restarts)]
-    if policy.progress_deadline_seconds is not None:
-        options += ["--progress-deadline", str(policy.progress_deadline_seconds)]
+    given = 0 if spec.observability.debugger != "none" else policy.progress_deadline_seconds
+    if given is not None:
+        options += ["--progress-deadline", str(given)]
     elif spec.framework.type == "builtin":
         options += ["--first-step-deadline", str(FIRST_STEP_SECONDS)]
     total = spec.training.total_steps or spec.framework.total_steps

@@ -27,6 +27,8 @@ from rlt_core.targets.slurm_containers import ContainerRuntime, Wrapping, wrap_s
 
 MIB = 2**20
 START_NODE = "start-node.sh"
+ENDED = "ray-ended"
+"""Prefix of a file name: the file exists when Ray has ended on a node."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ export RLT_HEAD RLT_PORT"""
 
 def _build_start_node(launch: Launch) -> str:
     """The script that runs on each node, in its container."""
-    return _START_NODE.format(groups="\n".join(build_node_choice(launch, "SLURM_NODEID")))
+    groups = "\n".join(build_node_choice(launch, "SLURM_NODEID"))
+    return _START_NODE.format(groups=groups, ended=shlex.quote(f"{launch.folder}/{ENDED}"))
 
 
 _START_NODE = """\
@@ -158,6 +161,7 @@ node+=(--dashboard-agent-listen-port=$((RLT_PORT + 3)) --min-worker-port=0 --max
 code=0
 ray start "${{node[@]}}" --node-name="$SLURMD_NODENAME" --block || code=$?
 echo "rlt: Ray ended on $SLURMD_NODENAME with exit code $code" >&2
+touch {ended}-"$SLURM_JOB_ID"
 exit "$code"
 """
 
@@ -173,6 +177,7 @@ def _build_steps(launch: Launch, wrapping: Wrapping) -> list[str]:
             exec=" ".join([*wrapping.exec, ""]) if wrapping.exec else "",
             ready=f"{wrapping.ready}\n" if wrapping.ready else "",
             timeout=timeout,
+            ended=ENDED,
             submission=f"{launch.name}-$SLURM_JOB_ID",
             program=shlex.quote(launch.program),
             token='rm -f "$RAY_AUTH_TOKEN_PATH"' if launch.has_token else ":",
@@ -205,18 +210,21 @@ finish() {{
   trap '' TERM
   kill "$nodes_step" 2> /dev/null || true
   wait
+  rm -f "$ended"
   {token}
   exit "$code"
 }}
 
-# Waits for a step of the head. The job ends if Ray ends on a node.
+# Waits for a step of the head. The job ends if Ray ends on a node, which may end the step first.
 await_step() {{
   code=0
   wait -n "$nodes_step" "$1" || code=$?
-  kill -0 "$nodes_step" 2> /dev/null || {fail} "a node failed: its name is above"
+  {{ [ ! -e "$ended" ] && kill -0 "$nodes_step" 2> /dev/null; }} || {fail} "a node failed: its name is above"
   [ "$code" -eq 0 ] || exit "$code"
 }}
 
+ended="$files/{ended}-$SLURM_JOB_ID"
+rm -f "$ended"
 {on_nodes} --nodes={nodes} --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1 \\
   {run}bash "$files/start-node.sh" &
 nodes_step=$!

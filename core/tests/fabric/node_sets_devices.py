@@ -147,4 +147,7 @@ DEVICES: dict[str, Case] = {
         "tcp",
         warns=("the podTemplate has a resourceClaim: if it is for RDMA, set network.attach: dra",),
     ),
+    "claim-on-nodes-without-labels": Case(
+        pair(nvidia(), GPUS), NVIDIA, "tcp", "tcp", warns=("set network.attach: dra and network.profile",)
+    ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from knowledge.logs import diagnose, list_codes
+from knowledge.logs import SIGNATURES, diagnose, list_codes
 
 from rlt_core.knowledge.scan import CHUNK
 
@@ -81,6 +81,13 @@ def test_an_exception_without_a_message_has_its_statement() -> None:
     assert finding.evidence == "AssertionError assert world > 1"
 
 
+def test_the_exception_in_a_message_of_hydra_is_found() -> None:
+    (finding,) = diagnose(
+        "Error in call to target 'app.Trainer':\nValueError('model.path must be set')\nfull_key: trainer"
+    )
+    assert finding.evidence == "ValueError('model.path must be set')"
+
+
 def test_a_message_of_several_lines_is_joined() -> None:
     text = (
         "(S pid=2) FooValidationError: 2 validation errors for ServerConfig\n(S pid=2)   level: must be one of a, b\n"
@@ -156,10 +163,10 @@ def test_an_end_without_another_reason_recalls_what_was_before_the_last_step() -
     ],
 )
 def test_the_last_fatal_line_of_another_program_is_found(line: str) -> None:
-    (finding,) = diagnose(
+    finding, wrapper = diagnose(
         f"start\nerror: an earlier one\n{line}\nsrun: error: node-1: task 0: Exited with exit code 1\n"
     )
-    assert (finding.code, finding.line) == ("UnknownFatalLine", 3)
+    assert (finding.code, finding.line, wrapper.code) == ("UnknownFatalLine", 3, "LauncherReport")
     assert "robnicat" in finding.evidence or "Xid" in finding.evidence or "segfault" in finding.evidence
 
 
@@ -181,3 +188,36 @@ def test_a_line_that_repeats_with_a_remainder_is_a_stall() -> None:
 )
 def test_a_wait_that_ends_or_moves_is_not_a_stall(lines: list[str]) -> None:
     assert list_codes("\n".join(lines)) == []
+
+
+@pytest.mark.parametrize(
+    "code", ["GpuOutOfMemory", "ModuleMissing", "PermissionDenied", "ActorDied", "CollectiveTimeout"]
+)
+def test_a_known_error_after_which_the_program_completes_a_step_is_not_found(code: str) -> None:
+    line = SIGNATURES[code]["positive"]
+    assert list_codes(f"{line}\n{STEP}\n") == []
+    assert list_codes(f"{line}\n" + f"{'y' * 99}\n" * (2 * CHUNK // 100) + STEP) == []
+    assert list_codes(f"{line}\n{STEP}\n{line}\n") == [code]
+    assert diagnose(f"{line}\n{STEP}\n{line}\n")[0].line == 3
+
+
+def test_what_was_before_a_step_explains_an_end_without_another_reason() -> None:
+    memory = SIGNATURES["GpuOutOfMemory"]["positive"]
+    died = SIGNATURES["ActorDied"]["positive"]
+    disk = SIGNATURES["DiskFull"]["positive"]
+    ecc = SIGNATURES["GpuMemoryUncorrectable"]["positive"]
+    assert list_codes(f"{memory}\n{STEP}\n{died}\n") == ["GpuOutOfMemory", "ActorDied"]
+    assert list_codes(f"{memory}\n{STEP}\n{disk}\n") == ["DiskFull"]
+    assert list_codes(f"{ecc}\n{STEP}\n{disk}\n") == ["GpuMemoryUncorrectable", "DiskFull"]
+
+
+def test_values_that_are_not_finite_count_although_the_program_continues() -> None:
+    assert list_codes(f"loss is nan\n{STEP}\n") == ["LossNotFinite"]
+
+
+def test_a_wrapper_alone_names_the_process_that_has_the_cause() -> None:
+    line = "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker ID: 5 "
+    line += "Node ID: 7 Worker IP address: 10.0.0.9 Worker port: 10015 Worker PID: 153 Worker exit type: SYSTEM_ERROR"
+    (finding,) = diagnose(line)
+    assert (finding.code, finding.severity, finding.node) == ("WorkerDied", "wrapper", "10.0.0.9")
+    assert finding.message.endswith("It is about process 153 on 10.0.0.9: its log has the cause.")

@@ -77,3 +77,17 @@ def test_an_error_precedes_it() -> None:
 
 def test_healthy_logs_that_continue_have_no_finding() -> None:
     assert list_codes(write_healthy_log(100_000, seed=3) + b"step:1 - actor/kl_loss:0.1\n") == []
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        'rlt-progress {"step": 0}\nstep:1 - actor/kl_loss:0.1',
+        'rlt-progress {"step": 3}',
+        f"{INFO}Connected all rings",
+        f"{INFO}Init timings - ncclCommInitRank: rank 0 nranks 8 total 0.5",
+        "[2026-01-30 09:00:00,001 E 9 9] x.cc:7: *** SIGTERM received ***\nrestarted\nstep:1 - actor/kl_loss:0.1",
+    ],
+)
+def test_a_start_that_succeeded_is_not_a_hang(after: str) -> None:
+    assert CODE not in list_codes(f"start\n{LINE}\n{after}\n")

@@ -29,7 +29,7 @@ def is_explained(report: dict[str, Any]) -> bool:
     return all(re.search(wanted, text) for wanted in report["wanted"])
 
 
-@pytest.mark.parametrize("report", filter(is_odd, REPORTS), ids=lambda report: report["source"])
+@pytest.mark.parametrize("report", [each for each in REPORTS if is_odd(each)], ids=lambda each: each["source"])
 def test_the_first_finding_is_the_cause_of_a_report_from_which_entries_are_written(report: dict[str, Any]) -> None:
     assert is_explained(report)
 

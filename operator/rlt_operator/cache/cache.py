@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -19,6 +19,7 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_operator.cache.early_warnings import EarlyWarnings
+from rlt_operator.cache.job_store import JobStore
 from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
@@ -55,8 +56,7 @@ class Cache:
 
     wake: Callable[[Key], None]
     """Called with a job when an object of the job changes."""
-    jobs: Store[str] = field(default_factory=lambda: Store(_parse_job, get_name))
-    """Jobs as JSON, which takes a fifth of the parsed object's memory."""
+    jobs: JobStore = field(default_factory=JobStore)
     ray_clusters: Store[RayCluster] = field(default_factory=lambda: Store(parse_ray_cluster, get_name))
     pods: Store[Pod] = field(default_factory=lambda: Store(parse_pod, get_job, max_removed=MAX_REMOVED_PODS))
     """Pods with the label of a job, by job."""
@@ -72,6 +72,8 @@ class Cache:
     """Why Kueue does not admit a RayCluster, by its uid."""
     waiting_for_nodes: set[Key] = field(default_factory=set)
     """Jobs that wait for a change of the nodes. Every changed node wakes them."""
+    claims: dict[Key, Counter[str]] = field(default_factory=dict)
+    """Accelerators of jobs whose RayCluster is about to be created, in namespaces with a maximum."""
     written: set[Key] = field(default_factory=set)
     """Jobs whose status this process has written. The cache is not behind that write."""
     watches: Watches = field(init=False)
@@ -79,8 +81,6 @@ class Cache:
     """Objects without a watch that many jobs read: namespaces and the RayCluster CRD."""
     kuberay: tuple[Manifest, KubeRay] | None = None
     """The RayCluster CRD that was read last, and its fields: parsing them takes long."""
-    on_secret: Callable[[Manifest], None] = lambda manifest: None
-    """Called with each Secret that the operator has written."""
 
     _kuberay_acted: float = field(default=-math.inf, init=False)
     """When a RayCluster with a status changed last (time.monotonic)."""
@@ -132,16 +132,21 @@ class Cache:
             self.wake(key)
 
     def get_job(self, key: Key) -> Manifest | None:
-        """The job, without its managedFields; None if it does not exist, or its namespace is not selected."""
-        text = self.jobs.get(key) if self.watches.is_selected(key[0]) else None
-        return json.loads(text) if text else None
+        """The job, or of a large one the metadata; None if it does not exist, or its namespace is not selected."""
+        return self.jobs.get_manifest(key) if self.watches.is_selected(key[0]) else None
+
+    async def read_job(self, api: KubernetesApi, key: Key) -> Manifest | None:
+        """The job; None if it does not exist, or its namespace is not selected. Raises ApiError."""
+        return await self.jobs.read(api, key) if self.watches.is_selected(key[0]) else None
+
+    def has_job(self, key: Key) -> bool:
+        """Whether the job exists, and its namespace is selected."""
+        return self.watches.is_selected(key[0]) and self.jobs.get(key) is not None
 
     def put(self, written: Manifest) -> None:
         """Store the response to one of the operator's writes, which the watch delivers later."""
         if not self.watches.is_selected(written["metadata"]["namespace"]):
             return
-        if written["kind"] == "Secret":
-            self.on_secret(written)
         configs = self.programs if is_programs(written) else self.configs
         stores: dict[str, Store[Any]] = {KIND: self.jobs, "RayCluster": self.ray_clusters, "ConfigMap": configs}
         if store := stores.get(written["kind"]):
@@ -290,11 +295,6 @@ async def _get_ray_cluster(api: KubernetesApi, key: Key) -> Manifest | None:
         return await api.get(api_paths.ray_cluster(namespace, names.ray_cluster(name)))
     except UnknownResourceError:
         return None
-
-
-def _parse_job(manifest: Manifest) -> str:
-    metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
-    return json.dumps({**manifest, "metadata": metadata})
 
 
 def _parse_node(manifest: Manifest) -> Node:

@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Entry(Generic[T]):
+class Entry(Generic[T]):
+    """An object of a store."""
+
     version: int
     index: Hashable
     value: T
@@ -49,7 +51,7 @@ class Store(Generic[T]):
         self._max_of_a_namespace = max_of_a_namespace
         self._max_removed = max_removed
         self._removed: dict[Hashable, list[T]] = {}
-        self._entries: dict[Name, _Entry[T]] = {}
+        self._entries: dict[Name, Entry[T]] = {}
         self._names: dict[Hashable, set[Name]] = {}
         self._namespaces: dict[str, dict[Name, None]] = {}
         """The names of each namespace, those of the oldest objects first."""
@@ -105,12 +107,12 @@ class Store(Generic[T]):
         if value is None:
             return self._drop(name) is not None
         if known and known.value == value and known.index == index:
-            self._entries[name] = _Entry(version, index, known.value)
+            self._entries[name] = Entry(version, index, known.value)
             of_namespace = self._namespaces[name[0]]
             of_namespace[name] = of_namespace.pop(name)  # then it is the newest
             return False
         self._drop(name)
-        self._entries[name] = _Entry(version, index, value)
+        self._entries[name] = Entry(version, index, value)
         self._names.setdefault(index, set()).add(name)
         of_namespace = self._namespaces.setdefault(name[0], {})
         of_namespace[name] = None
@@ -191,7 +193,7 @@ class Store(Generic[T]):
             self._removed[entry.index] = [*self._removed.get(entry.index, ()), entry.value][-self._max_removed :]
         return entry is not None
 
-    def _drop(self, name: Name) -> _Entry[T] | None:
+    def _drop(self, name: Name) -> Entry[T] | None:
         self._values = None
         entry = self._entries.pop(name, None)
         if entry:

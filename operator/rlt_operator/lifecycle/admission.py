@@ -123,6 +123,20 @@ def kuberay_too_old(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     return replace(verdict, dry_run=build_template_dry_runs(observed.job, spec))
 
 
+def accelerators_in_use(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The namespace has too many accelerators in use for the job: wait until other RayClusters are gone."""
+    use = observed.namespace_use
+    if use is None or use.fits:
+        return None
+    limit = f"{use.maximum} (maxPerNamespace.accelerators of RLRuntime {use.runtime})"
+    message = f"spec.cluster.workers: {use.needed} accelerators: exceeds the namespace's maximum of {limit}"
+    if use.needed <= use.maximum:
+        message += f", of which other Ray clusters have {use.used}. The job starts when enough of them have ended."
+        return replace(wait_for_cluster(Reason.WAITING_FOR_ACCELERATORS, message), requeue_after=QUEUE_INTERVAL_S)
+    message += f". Use at most {use.maximum}, or create the job with another runtime."
+    return wait_for_cluster(Reason.WAITING_FOR_ACCELERATORS, message, stalled=True)
+
+
 def cluster_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """No RayCluster exists: create the children. They do not change later, because a change would end the training."""
     if observed.cluster:

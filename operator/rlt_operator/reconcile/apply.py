@@ -14,25 +14,26 @@ from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_core.ray_http import Head, Send, UnreachableError
+from rlt_core.ray_http import Head, RayTokens, Send, UnreachableError
 from rlt_operator.cache.cache import Cache
 from rlt_operator.observation import Rejection
 from rlt_operator.ray import jobs as ray_jobs
 from rlt_operator.ray.jobs import RayRejectedError
-from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child
+from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child, write_ray_token
 from rlt_operator.reconcile.plan import Plan
 from rlt_operator.reconcile.status import build_status_manifest
 
 
 async def apply(
-    api: KubernetesApi, cache: Cache, send: Send, head: Head | None, job: Job, plan: Plan
+    api: KubernetesApi, cache: Cache, send: Send, tokens: RayTokens, head: Head | None, job: Job, plan: Plan
 ) -> Rejection | None:
     """Carry out the actions of the plan. Returns why one failed, and skips those after it; None if none failed.
 
     The next reconciliation observes the written objects, because they are put into the cache.
     """
     try:
-        await _carry_out(api, cache, send, head, job, plan)
+        await _write_objects(api, cache, tokens, job, plan)
+        await _act(api, send, head, job, plan)
     except RayRejectedError as error:
         return Rejection(str(error), Reason.SUBMISSION_REJECTED)
     except UnreachableError as error:  # if Ray has the job nevertheless, the next reconciliation observes it
@@ -44,15 +45,22 @@ async def apply(
     return None
 
 
-async def _carry_out(api: KubernetesApi, cache: Cache, send: Send, head: Head | None, job: Job, plan: Plan) -> None:
+async def _write_objects(api: KubernetesApi, cache: Cache, tokens: RayTokens, job: Job, plan: Plan) -> None:
     for dry_run in plan.dry_run:
         await _dry_run(api, job, dry_run)
     clusters = [manifest for manifest in plan.apply if manifest["kind"] == "RayCluster"]
-    others = [manifest for manifest in plan.apply if manifest["kind"] != "RayCluster"]
-    checks = [check_head_service(api, job)] if clusters else []
-    await _complete(*checks, *(_write_child(api, cache, job, manifest) for manifest in others))
+    secrets = [manifest for manifest in plan.apply if manifest["kind"] == "Secret"]
+    others = [manifest for manifest in plan.apply if manifest["kind"] not in ("RayCluster", "Secret")]
+    await _complete(
+        *([check_head_service(api, job)] if clusters else []),
+        *(_write_child(api, cache, job, manifest) for manifest in others),
+        *(write_ray_token(api, job, manifest, tokens.get_key()) for manifest in secrets),
+    )
     for cluster in clusters:  # last: its pods mount the others
         await _write_child(api, cache, job, cluster)
+
+
+async def _act(api: KubernetesApi, send: Send, head: Head | None, job: Job, plan: Plan) -> None:
     if plan.submit and head:
         await ray_jobs.submit_job(send, head, plan.submit)
     if plan.stop and head:

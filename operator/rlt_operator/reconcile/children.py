@@ -9,10 +9,11 @@ from __future__ import annotations
 from rlt_api.schema.crd import KIND
 from rlt_core import names
 from rlt_core.children.programs import has_named_content, is_programs
-from rlt_core.children.ray_token import add_ray_token, parse_ray_token
-from rlt_core.job import Job, Manifest
+from rlt_core.children.ray_token import add_ray_token
+from rlt_core.job import Job, Manifest, get_attempt_number
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
+from rlt_core.token_key import TokenKey
 
 FIXES = {
     "PersistentVolumeClaim": (
@@ -21,6 +22,8 @@ FIXES = {
     ),
 }
 """Kind -> what to do if the name is taken."""
+ALREADY_EXISTS = 409
+"""HTTP status if an object with the name exists."""
 FIX = "Delete it, or create the job with another name."
 
 
@@ -33,12 +36,10 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manif
 
     Raises NameTakenError, ApiError.
 
-    An existing RayCluster is not changed, because a change would end the training, and an existing Secret is its pods'
-    token. The token of a new Secret is added here, so that no plan contains it.
+    An existing RayCluster is not changed, because a change would end the training.
     """
     try:
-        complete = add_ray_token(manifest) if manifest["kind"] == "Secret" else manifest
-        return await api.create(api_paths.collection_of(manifest), complete)
+        return await api.create(api_paths.collection_of(manifest), manifest)
     except UnknownResourceError:
         raise
     except ApiError:  # it exists, or a quota or webhook rejects every creation
@@ -51,12 +52,24 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manif
                 return existing
             raise NameTakenError(f"ConfigMap {manifest['metadata']['name']} has other programs. Delete it.") from None
         check_owner(job, manifest, existing)
-        if manifest["kind"] == "Secret" and parse_ray_token(existing, owner_uid=job.uid) is None:
-            raise NameTakenError(_describe_taken("Secret", manifest["metadata"]["name"], existing)) from None
-        if manifest["kind"] in ("RayCluster", "Secret"):
+        if manifest["kind"] == "RayCluster":
             return existing
         metadata = {**manifest["metadata"], "uid": existing["metadata"]["uid"]}
         return await api.apply(path, {**manifest, "metadata": metadata})
+
+
+async def write_ray_token(api: KubernetesApi, job: Job, manifest: Manifest, key: TokenKey) -> None:
+    """Create the Secret with the token of the job's present attempt, unless it exists. Raises ApiError.
+
+    The token is added here, so that no plan contains it. The operator cannot read Secrets. One with this name is the
+    operator's, because the name cannot be known before.
+    """
+    token = key.derive_token(job.uid, get_attempt_number(job.status))
+    try:
+        await api.create(api_paths.collection_of(manifest), add_ray_token(manifest, token))
+    except ApiError as error:
+        if error.status != ALREADY_EXISTS:
+            raise
 
 
 async def check_head_service(api: KubernetesApi, job: Job) -> None:

@@ -7,7 +7,7 @@ be undone.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rlt_api.spec.job_spec import OPERATOR
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
@@ -19,17 +19,18 @@ from rlt_core.children.preflight_file import has_preflight
 from rlt_core.children.programs import name_programs
 from rlt_core.earlier_job import Missing, find_checkpoint, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
-from rlt_core.job import Job, Manifest, parse_job, parse_runtime
+from rlt_core.job import Job, Manifest, get_attempt_number, parse_job, parse_runtime
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_core.network_status import needs_decision
-from rlt_core.ray_http import Head
+from rlt_core.ray_http import Head, RayTokens
 from rlt_operator.cache.cache import Cache
 from rlt_operator.kuberay import KubeRay, parse_kuberay
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import Observed, Pod, RayCluster, choose_progress_interval
 from rlt_operator.ray.poller import RayPoller, Target
+from rlt_operator.reconcile.namespace_use import claim_accelerators
 from rlt_operator.work_queue import Key
 
 
@@ -44,6 +45,7 @@ class Sources:
     """The cluster's policy for the RLRuntimes of jobs. Labels of a namespace override it."""
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
+    tokens: RayTokens = field(default_factory=RayTokens)
 
 
 async def observe(sources: Sources, key: Key) -> Observed | None:
@@ -53,7 +55,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     poller = sources.poller
     cache.watches.check(key[0])
     cache.waiting_for_nodes.discard(key)
-    manifest = cache.get_job(key)
+    manifest = await cache.read_job(api, key)
     if manifest is None:
         poller.poll(key, None)
         cache.pods.forget_removed(key)
@@ -63,7 +65,8 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     if job.deleting or job.managed_by != OPERATOR:
         poller.poll(key, None)
         return Observed(job)
-    job, missing_checkpoint = _find_earlier_checkpoint(cache, job)
+    job = replace(job, token_suffix=sources.tokens.get_key().derive_suffix(job.uid, get_attempt_number(job.status)))
+    job, missing_checkpoint = await _find_earlier_checkpoint(sources, job)
     cluster = cache.ray_clusters.get((job.namespace, names.ray_cluster(job.name)))
     observed = Observed(
         job,
@@ -89,6 +92,10 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         )
     ray = poller.poll(key, choose_target(observed))
     observed = replace(observed, ray=ray, progress_interval=choose_progress_interval(poller.count()))
+    if _may_start(job, observed.cluster):
+        observed = replace(observed, namespace_use=await claim_accelerators(api, cache, job))
+    else:
+        cache.claims.pop(key, None)
     if _needs_nodes(observed):
         cache.waiting_for_nodes.add(key)
         observed = replace(observed, nodes=cache.nodes.values())
@@ -182,11 +189,12 @@ async def _get_runtime(api: KubernetesApi, manifest: Manifest, policy: RuntimePo
     return parse_runtime(runtime) if runtime else None
 
 
-def _find_earlier_checkpoint(cache: Cache, job: Job) -> tuple[Job, Missing | None]:
+async def _find_earlier_checkpoint(sources: Sources, job: Job) -> tuple[Job, Missing | None]:
     """The job with the checkpoint of spec.checkpoint.resumeFromJob, or why there is none."""
     if job.spec is None or not waits_for_earlier_job(job.spec):
         return job, None
-    other = cache.get_job((job.namespace, job.spec.checkpoint.resume_from_job or ""))
+    earlier = (job.namespace, job.spec.checkpoint.resume_from_job or "")
+    other = await sources.cache.read_job(sources.api, earlier)
     found = find_checkpoint(job.spec, parse_job(other) if other else None)
     return (job, found) if isinstance(found, Missing) else (resume_from(job, found), None)
 

@@ -19,6 +19,7 @@ from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_operator.conditions import Event, build_events, build_rule_events, is_true
 from rlt_operator.lifecycle.admission import (
+    accelerators_in_use,
     checkpoint_missing,
     cluster_missing,
     cluster_name_taken,
@@ -81,6 +82,7 @@ READY_STEPS: list[ReadyStep] = [
     kuberay_missing,
     fabric_not_decided,
     kuberay_too_old,
+    accelerators_in_use,
     cluster_missing,
     waiting_for_queue,
     head_lost,

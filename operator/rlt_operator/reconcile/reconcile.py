@@ -52,12 +52,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     except ApiError as error:
         return await failures.report(key, "read what belongs to the job", error)
     if observed is None:
-        metrics.JOBS.forget(*key)
-        failures.clear(key)
-        events.forget(key)
-        cache.written.discard(key)
-        if cache.watches.is_complete(key[0]):
-            await delete_unused_programs(api, cache, key[0])
+        await _forget(sources, events, failures, key)
         return Result(gone=True)
     if is_unknown(observed):
         return Result()  # the first answer of the head wakes the job
@@ -65,7 +60,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     target = choose_target(observed)
     await events.restore(job, job.status, now)
     planned = planned or plan(observed, now)
-    rejection = await apply(api, cache, send, target.head if target else None, job, planned)
+    rejection = await apply(api, cache, send, sources.tokens, target.head if target else None, job, planned)
     if planned.submit or planned.stop:
         poller.nudge(key)
     if rejection is not None:
@@ -93,6 +88,18 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         return failures.wait(key, version)
     failures.clear(key)
     return Result(planned.requeue_after)
+
+
+async def _forget(sources: Sources, events: EventWriter, failures: Failures, key: Key) -> None:
+    """Drop what is kept about a job that no longer exists, or whose namespace is no longer selected."""
+    failures.clear(key)
+    events.forget(key)
+    namespace, name = key
+    metrics.JOBS.forget(namespace, name)
+    sources.cache.written.discard(key)
+    sources.cache.claims.pop(key, None)
+    if sources.cache.watches.is_complete(namespace):
+        await delete_unused_programs(sources.api, sources.cache, namespace)
 
 
 async def _refresh(sources: Sources, key: Key, plan: Plan) -> None:

@@ -39,6 +39,8 @@ from rlt_pod.report.driver_report import METRICS_PORT
 OF_NO_JOB = (" ", "pods/proxy", "customresourcedefinitions", "rlruntimes", "leases")
 """Ends of keys whose requests do not belong to a job (" ": discovery), or reach Ray through the API server."""
 
+TOKEN_KEY = ("--ray-token-key", "default/ray-token-key")
+
 
 @dataclass(frozen=True)
 class Kubernetes:
@@ -224,7 +226,7 @@ class Operator:
 
     def launch(self) -> None:
         """Start the process."""
-        command = ["rlt-operator", "run", "--metrics-port", str(self.port), *self.options]
+        command = ["rlt-operator", "run", "--metrics-port", str(self.port), *TOKEN_KEY, *self.options]
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
         self.process = start_forked(main, command, environment, self.log, self.log, self.log.parent)
 

@@ -44,6 +44,7 @@ def start(kubernetes: Kubernetes, tmp_path: Path) -> Iterator[Start]:
         kubernetes.kubectl("create", "-f", "-", input=json.dumps({**role, "rules": rules}))
     binding = ("clusterrolebinding", "of-the-cluster", "--clusterrole=of-the-cluster")
     kubernetes.kubectl("create", *binding, f"--serviceaccount={SUBJECT}")
+    bind(kubernetes, "default")  # for the key of the tokens
     token = kubernetes.kubectl("create", "token", "limited", "-n", "default").strip()
     config = yaml.safe_load(kubernetes.cluster.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": token}
@@ -61,6 +62,7 @@ def start(kubernetes: Kubernetes, tmp_path: Path) -> Iterator[Start]:
         operator.stop()
     kubernetes.delete_jobs()
     kubernetes.kubectl("delete", "clusterrolebinding", "of-the-cluster")
+    kubernetes.kubectl("delete", "rolebinding", "limited", "-n", "default")
     kubernetes.kubectl("delete", "clusterrole", "of-the-cluster", ROLE)
     kubernetes.kubectl("delete", "serviceaccount", "limited", "-n", "default")
 

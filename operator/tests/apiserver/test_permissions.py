@@ -10,6 +10,7 @@ import observed as o
 import pytest
 import yaml
 from apiserver.in_cluster import Kubernetes, Operator
+from apiserver.test_ray_token import read_token
 from apiserver.test_refusals import wait_for_rejection
 from apiserver.waiting import eventually
 
@@ -111,3 +112,24 @@ def test_a_forbidden_status_is_an_event_and_a_log_line(
     assert 'cannot patch resource \\"rltrainingjobs/status\\"' in operator.log.read_text()
     failures = [line for line in operator.fetch("/metrics").splitlines() if line.startswith("rlt_operator_unreported")]
     assert any(float(line.rsplit(" ", 1)[1]) > 0 for line in failures)
+
+
+def test_no_secret_of_a_job_is_read(kubernetes: Kubernetes, limited_operator: Limit, namespace: str) -> None:
+    """After a restart the operator derives the same tokens. A Secret that a user has created is not used."""
+    user = ("create", "secret", "generic", "sum-ray-token-1", "--from-literal=auth_token=known", "-n", namespace)
+    kubernetes.kubectl(*user)
+    of_key = ("--verb=get", "--resource=secrets", "--resource-name=ray-token-key")
+    kubernetes.kubectl("create", "role", namespace, "-n", "default", *of_key)
+    binding = (f"--role={namespace}", f"--serviceaccount={namespace}:limited")
+    kubernetes.kubectl("create", "rolebinding", namespace, "-n", "default", *binding)
+    operator = limited_operator(lacks="get secrets")
+    kubernetes.create_job(namespace, o.COMMAND_SPEC)
+    token = read_token(kubernetes, namespace)
+    assert token != "known"
+    operator.kill()
+    operator.start()
+    kubernetes.create_job(namespace, o.COMMAND_SPEC, "other")
+    assert read_token(kubernetes, namespace, "other") != token
+    assert read_token(kubernetes, namespace) == token
+    for kind in ("rolebinding", "role"):
+        kubernetes.kubectl("delete", kind, namespace, "-n", "default")

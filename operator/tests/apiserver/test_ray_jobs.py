@@ -23,7 +23,6 @@ from apiserver.ray_head import RayHead
 from apiserver.waiting import eventually
 from gate import Gate
 
-from rlt_core.kubernetes.client import KubernetesApi
 from rlt_core.ray_http import Head, RayTokens, to_pod_ip
 from rlt_operator.observation import Ray
 from rlt_operator.ray.jobs import observe_ray
@@ -193,7 +192,7 @@ def test_a_failed_command_is_reported_with_its_message(
 async def ask(ray: RayHead, id: str) -> Ray:
     """What the operator reads of a Ray job."""
     async with aiohttp.ClientSession() as session:
-        send = to_pod_ip(session, RayTokens(KubernetesApi(None)))
+        send = to_pod_ip(session, RayTokens())
         return await observe_ray(send, Head("demo", "head", ray.address), id)
 
 

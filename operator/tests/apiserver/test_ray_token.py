@@ -19,6 +19,7 @@ from apiserver.test_ray_jobs import make_ready
 from apiserver.waiting import eventually
 from gate import Gate
 
+from rlt_core.children.ray_token import KEY, VOLUME
 from rlt_pod.report.driver_report import METRICS_PORT
 
 pytestmark = pytest.mark.apiserver
@@ -37,9 +38,14 @@ def ray() -> Iterator[RayHead]:
         head.stop()
 
 
-def read_token(kubernetes: Kubernetes, namespace: str, name: str = "sum-ray-token-1") -> str:
-    secret = eventually("the Secret", lambda: kubernetes.get(namespace, "secret", name))
-    return base64.b64decode(secret["data"]["auth_token"]).decode()
+def read_token(kubernetes: Kubernetes, namespace: str, name: str = "sum") -> str:
+    """The token that the pods of the job mount."""
+    cluster = kubernetes.ray_cluster(namespace, name)
+    volumes = cluster["spec"]["headGroupSpec"]["template"]["spec"]["volumes"]
+    (secret,) = (each["secret"]["secretName"] for each in volumes if each["name"] == VOLUME)
+    found = kubernetes.get(namespace, "secret", secret)
+    assert found
+    return base64.b64decode(found["data"][KEY]).decode()
 
 
 def attack(url: str, token: str | None = None, body: dict[str, Any] | None = None) -> int:
@@ -94,23 +100,10 @@ def test_only_the_operator_and_rlt_reach_ray_and_the_driver(
     assert ray.token not in kubernetes.kubectl("get", "rltrainingjob,raycluster,events", "-n", namespace, "-o", "yaml")
 
 
-def test_a_secret_of_the_name_is_not_taken_over(kubernetes: Kubernetes, operator: Operator, namespace: str) -> None:
-    kubernetes.kubectl(
-        "create", "secret", "generic", "sum-ray-token-1", "--from-literal=auth_token=known", "-n", namespace
-    )
-    kubernetes.create_job(namespace, o.COMMAND_SPEC)
-    kubernetes.wait(namespace, "Stalled", "NameTaken")
-    assert "Secret sum-ray-token-1 exists" in kubernetes.status(namespace)["message"]
-    assert kubernetes.get(namespace, "raycluster", "sum") is None
-    kubernetes.delete(namespace, "secret", "sum-ray-token-1")
-    kubernetes.ray_cluster(namespace)
-    assert read_token(kubernetes, namespace) != "known"
-
-
 def mount(kubernetes: Kubernetes, namespace: str, ray: RayHead) -> None:
     ray.mount(kubernetes, kubernetes.ray_cluster(namespace))
 
 
 def read_token_of_another_job(kubernetes: Kubernetes, namespace: str) -> str:
     kubernetes.create_job(namespace, o.COMMAND_SPEC, "other")
-    return read_token(kubernetes, namespace, "other-ray-token-1")
+    return read_token(kubernetes, namespace, "other")

@@ -72,6 +72,13 @@ class JobMachine(RuleBasedStateMachine):
         self.world.restart()
 
     @rule()
+    def the_namespace_is_not_selected_for_a_while(self) -> None:
+        before = self.world.fork()
+        writes = tuple(self.world.leave_namespace().writes)
+        assert writes == (), "the operator writes nothing in a namespace that is not selected"
+        check(Transition("leave_namespace", before, self.world, writes))
+
+    @rule()
     def the_operator_reconciles(self) -> None:
         self.reconcile(None)
 

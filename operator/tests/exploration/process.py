@@ -14,7 +14,8 @@ from exploration.api_server import WATCHED, ApiServer, Change, parse
 
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, RequestOptions
-from rlt_core.ray_http import Head, Request, Send, UnreachableError
+from rlt_core.ray_http import Head, RayTokens, Request, Send, UnreachableError
+from rlt_core.token_key import TokenKey
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.cache.store import Store, get_name, get_version
@@ -25,6 +26,7 @@ from rlt_operator.reconcile.observe import Sources
 from rlt_operator.reconcile.reconcile import reconcile
 from rlt_operator.work_queue import Key
 
+TOKENS = RayTokens(TokenKey(b"key"))
 Write = tuple[str, str]
 """Method and path."""
 
@@ -190,7 +192,7 @@ class Process:
     async def reconcile(self, transport: Transport) -> None:
         """One reconciliation. Raises Crash."""
         api = Api(transport)
-        sources = Sources(api, self.cache, self.poller)
+        sources = Sources(api, self.cache, self.poller, tokens=TOKENS)
         events = EventWriter(api)
         failures = Failures(api, self.cache, events, _describe_crds)
         failures._backoff._failures = self.failures

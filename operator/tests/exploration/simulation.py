@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, tzinfo
@@ -13,6 +12,7 @@ from unittest import mock
 
 from exploration.api_server import START
 
+from rlt_core.token_key import TokenKey
 from rlt_operator.cache import cache, recent_reads
 from rlt_operator.lifecycle import masking
 from rlt_operator.reconcile import backoff, events, failures
@@ -39,7 +39,7 @@ _loops: list[asyncio.AbstractEventLoop] = []
 
 @contextmanager
 def simulation() -> Iterator[None]:
-    """Replace the clock and the random tokens, and open the event loop of `run_at`."""
+    """Replace the clock and the names of tokens, and open the event loop of `run_at`."""
     with ExitStack() as stack:
         for module, name in (
             (reconciliation, "datetime"),
@@ -51,7 +51,7 @@ def simulation() -> Iterator[None]:
             (recent_reads, "time"),
         ):
             stack.enter_context(mock.patch.object(module, name, CLOCK))
-        stack.enter_context(mock.patch.object(secrets, "token_urlsafe", return_value="token"))
+        stack.enter_context(mock.patch.object(TokenKey, "derive_suffix", return_value=""))
         # The job has no secrets, and the walk through its spec takes a third of the time.
         stack.enter_context(mock.patch.object(masking, "list_secrets", return_value=()))
         logger = logging.getLogger("rlt_operator")

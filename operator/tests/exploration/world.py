@@ -150,6 +150,19 @@ class World:
             self.server.interrupt_watch(resource)
             self.deliver(resource)
 
+    def leave_namespace(self) -> Transport:
+        """The namespace is not selected during one reconciliation. Then the watches list all objects again."""
+        watches = self.process.cache.watches
+        selected = watches.of_namespaces
+        watches.of_namespaces = {}
+        self.process.cache._forget_namespace(NAMESPACE)
+        transport = self.reconcile()
+        watches.of_namespaces = selected
+        for resource in WATCHED:
+            self.server.interrupt_watch(resource)
+            self.deliver(resource)
+        return transport
+
     def list_pending(self, resource: str) -> list[Change]:
         """The changes that the watch has not delivered and that the operator has not read otherwise."""
         return [each for each in self.server.streams[resource] if not self.process.knows(resource, each)]
