@@ -433,7 +433,7 @@ CASES = [
         "command-arguments",
         "spec.framework.command[3]",
         {**gpus(), "framework.command": [*COMMAND["framework"]["command"], "trainer.n_gpus_per_node=0"]},
-        "change the command",
+        "use 1 or more",
         base=COMMAND,
     ),
     Case("micro-batch", MICRO, {"training.ppoMicroBatchSizePerDevice": 48}, "use 32 or 64"),
