@@ -830,6 +830,18 @@ CASES = [
         {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.1, **gpus()},
         "use 0.35",
     ),
+    Case(
+        "engine-memory",
+        "spec.rollout.gpuMemoryUtilization",
+        {**separate_engines(1, 1), "model": {**QWEN_7B, "path": "Qwen/Qwen2.5-72B"}},
+        "use rollout.tensorParallelSize: 8",
+    ),
+    Case(
+        "engine-memory",
+        "spec.rollout.gpuMemoryUtilization",
+        {"model": {**QWEN_7B, "path": "Qwen/Qwen3-30B-A3B"}, **gpus(8, 4)},
+        "use rollout.tensorParallelSize: 2, or gpuMemoryUtilization 0.85 or more",
+    ),
     Case("accelerator-memory", "spec.cluster.workers[0].accelerator.memory", {"model": QWEN_7B, **gpus(1)}),
     Case(
         "accelerator-memory",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rlt_api.frameworks.known_programs import find_program
 from rlt_api.model import quantity_value
-from rlt_api.rules.memory import MAX_UTILIZATION, explain_small_cache
+from rlt_api.rules.engine_memory import MAX_UTILIZATION, explain_small_cache
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec

@@ -16,6 +16,7 @@ from rlt_api.frameworks.mapping import load_mapping
 from rlt_api.frameworks.verl.parallel import read_engine, read_sizes
 from rlt_api.frameworks.verl.sizes import DYNAMIC
 from rlt_api.model import quantity_value
+from rlt_api.rules.engine_memory import validate_engine_memory
 from rlt_api.rules.memory import validate_accelerator_memory, validate_offload_memory
 from rlt_api.rules.memory_parts import GIB
 from rlt_api.rules.model_size import model_size
@@ -29,6 +30,7 @@ FIELD = re.compile(r"\b(?:spec\.)?(?:model|training|rollout|algorithm|data)\.[A-
 """The path of a field in a message, which the key of verl replaces."""
 MEMORY = "spec.cluster.workers[0].resources.memory"
 RULES_OF_FIELDS: tuple[Callable[[RLTrainingJobSpec], Iterator[Finding]], ...] = (
+    validate_engine_memory,
     validate_accelerator_memory,
     validate_offload_memory,
 )
