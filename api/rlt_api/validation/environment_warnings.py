@@ -12,7 +12,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 REPLACED = {"VLLM_ATTENTION_BACKEND": "set spec.rollout.engineKwargs.attention_backend"}
 """Variables of earlier versions of vLLM -> what replaces them."""
-REFERENCE = re.compile(r"\$([A-Z_][A-Z0-9_]*)|\$\{([A-Z_][A-Z0-9_]*)[^}]*\}")
+REFERENCE = re.compile(r"\$([A-Z_][A-Z0-9_]{0,99})|\$\{([A-Z_][A-Z0-9_]{0,99})[^}$]{0,99}\}")
 """$NAME or ${NAME}."""
 MIN_RAY_WITH_DEBUGGER = (2, 39, 0)
 """The first Ray whose default is the distributed debugger (Ray's docs, "Using the Ray Debugger")."""

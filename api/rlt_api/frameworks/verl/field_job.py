@@ -26,7 +26,7 @@ ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
 MODEL = "actor_rollout_ref.model"
 PATH = f"{MODEL}.path"
-FIELD = re.compile(r"\b(?:spec\.)?(?:model|training|rollout|algorithm|data)\.[A-Za-z]+(?:\.[A-Za-z]+)*")
+FIELD = re.compile(r"\b(?:spec\.)?(?:model|training|rollout|algorithm|data)\.[A-Za-z]{1,40}(?:\.[A-Za-z]{1,40}){0,4}")
 """The path of a field in a message, which the key of verl replaces."""
 MEMORY = "spec.cluster.workers[0].resources.memory"
 RULES_OF_FIELDS: tuple[Callable[[RLTrainingJobSpec], Iterator[Finding]], ...] = (
@@ -156,7 +156,7 @@ def _translate(finding: Finding, program: Program) -> Finding:
     """Name the argument instead of the field, and verl's keys in the message and the fix."""
     involved = tuple(each for each in finding.involved if each.startswith("spec.cluster"))
     message = FIELD.sub(_replace_field, finding.message)
-    fix = re.sub(r"([a-z]\w*\.[\w.]+): (?=\S)", r"\1=", FIELD.sub(_replace_field, finding.fix))
+    fix = re.sub(r"\b(\w{1,40}\.[\w.]{1,120}): (?=\S)", r"\1=", FIELD.sub(_replace_field, finding.fix))
     fix = fix.replace("gpuMemoryUtilization ", f"{ROLLOUT}.gpu_memory_utilization=")
     changed = replace(finding, message=message, fix=fix, involved=(*involved, "spec.framework.type"))
     key = _find_key(finding.field)

@@ -13,7 +13,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 ALL = ""
 """verl ends with an error in all versions."""
-IN_IMAGE = re.compile(r"verl[^/:@]*:[^/@]*?(\d+)\.(\d+)")
+IN_IMAGE = re.compile(r"verl[^/:@]{0,64}:[^/@]{0,32}?(\d{1,4})\.(\d{1,4})")
 """An image whose tag begins with the version of verl, such as registry.example/verl:0.9.1."""
 
 
