@@ -1,9 +1,10 @@
 """Prints the size and the structure of the code: `python tools/count_code.py`.
 
 The counts: lines of Python without tests, the rooms and loose modules of each package, files of more than 300 lines,
-functions of more than 60 lines, and the walk of `observed` through `plan` (docs/architecture.md).
+functions of more than 60 lines, comparisons of framework types, and the walk of `observed` through `plan`
+(docs/architecture.md).
 
-The walk follows `observed` into each function of rlt_operator that gets it, an attribute of it, or a name for one of
+The walk follows a value into each function of the packages that gets it, an attribute of it, or a name for one of
 these. It enters each function once, in the order of the code. A return enters a file that was left before. The tables
 of steps (STEPS, READY_STEPS, REPORT_UPDATES) are not followed. The second walk follows PARTS.
 """
@@ -42,8 +43,15 @@ def main() -> None:
         if isinstance(function, Function)
     }
     print_longest("functions", MAX_FUNCTION_LINES, functions)
+    comparisons = [each for path, text in texts.items() for each in find_comparisons(path, text)]
+    print(f"comparisons of framework types: {len(comparisons)}")
+    for each in comparisons:
+        print(f"  {each}")
+    config_map = Walk(ROOT / "core/rlt_core", ROOT / "api/rlt_api")
+    config_map.enter(("rlt_core.children.config_map", "build_config_map"), {"spec"})
+    print(f"walk of the spec to the ConfigMap: {config_map.count_files()} files, {config_map.count_returns()} returns")
     for tables in ((), ("PARTS",)):
-        walk = Walk(ROOT / "operator/rlt_operator", tables)
+        walk = Walk(ROOT / "operator/rlt_operator", tables=tables)
         walk.enter(("rlt_operator.reconcile.plan", "plan"), {"observed"})
         print(
             f"walk of {' and '.join(('observed', *tables))}: {walk.count_files()} files, {walk.count_returns()} returns"
@@ -57,6 +65,17 @@ def list_files() -> list[str]:
     return [path for path in paths if "tests" not in Path(path).parts]
 
 
+def find_comparisons(path: str, text: str) -> list[str]:
+    """Find the comparisons of a framework's type with another value: path and line."""
+    return [
+        f"{path}:{node.lineno}"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Compare | ast.Match)
+        for part in ast.walk(node.subject if isinstance(node, ast.Match) else node)
+        if isinstance(part, ast.Attribute) and ast.unparse(part).endswith("framework.type")
+    ]
+
+
 def print_longest(title: str, limit: int, lengths: dict[str, int]) -> None:
     longest = {name: length for name, length in lengths.items() if length > limit}
     print(f"{title} of more than {limit} lines: {len(longest)}")
@@ -67,14 +86,14 @@ def print_longest(title: str, limit: int, lengths: dict[str, int]) -> None:
 class Walk:
     """The modules of the functions that get a followed value, in the order in which they are entered."""
 
-    def __init__(self, package: Path, tables: tuple[str, ...] = ()) -> None:
+    def __init__(self, *packages: Path, tables: tuple[str, ...] = ()) -> None:
         self._tables = tables
         self._functions: dict[Name, Function] = {}
         self._origins: dict[Name, Name] = {}
         self._members: dict[Name, list[str]] = {}
         self._entered: dict[Name, None] = {}
-        for path in package.rglob("*.py"):
-            module = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+        for root, path in [(package.parent, path) for package in packages for path in package.rglob("*.py")]:
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
             for node in ast.parse(path.read_text()).body:
                 if isinstance(node, Function):
                     self._functions[module, node.name] = node

@@ -9,7 +9,8 @@ import pytest
 from job_specs import COMMAND, env, gpus, merged
 
 from rlt_api.findings.finding import Finding
-from rlt_api.frameworks.known_programs import find_program, parse_value
+from rlt_api.frameworks.arguments import parse_value
+from rlt_api.frameworks.known_programs import find_program
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.validation.validate import validate_job
 from rlt_api.validation.warnings import find_warnings

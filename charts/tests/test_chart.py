@@ -52,9 +52,11 @@ USED_CLUSTER_WIDE = {
     "/nodes": {"list", "watch"},
     "apiextensions.k8s.io/customresourcedefinitions": {"get"},
     "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get", "patch"},
+    "authentication.k8s.io/tokenreviews": {"create"},
+    "authorization.k8s.io/subjectaccessreviews": {"create"},
 }
 """The same for cluster-scoped resources."""
-USED_WITH_LABELS = {"/namespaces": {"list", "watch"}}
+USED_WITH_LABELS = {"/namespaces": {"get", "list", "watch"}}
 """The same, with namespaces that are selected by labels."""
 USED_IN_RELEASE_NAMESPACE = {
     "/secrets": {"get", "patch", "create"},
@@ -75,10 +77,12 @@ EVERYTHING = (
     "tolerations[0].operator=Exists",
     "webhook.certificates=cert-manager",
     "webhook.failurePolicy=Fail",
+    "webhook.clientCertificate.configMap=clients",
+    "webhook.clientCertificate.name=kube-apiserver",
     "runtimes.default=small",
     "runtimes.required=true",
     "runtimes.checkUse=true",
-    "extraEnv[0].name=HTTPS_PROXY",
+    "extraEnv[0].name=TZ",
     "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
 )
 
@@ -88,7 +92,15 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
 
 
 def only(manifests: list[Manifest], kind: str) -> Manifest:
-    (found,) = of_kind(manifests, kind)
+    """The only manifest of a kind besides those of the webhook and of Prometheus."""
+    others = ("-webhook", "-metrics-reader")
+    (found,) = (each for each in of_kind(manifests, kind) if not each["metadata"]["name"].endswith(others))
+    return found
+
+
+def of_webhook(manifests: list[Manifest], kind: str) -> Manifest:
+    """The webhook's only manifest of a kind."""
+    (found,) = (each for each in of_kind(manifests, kind) if each["metadata"]["name"].endswith("-webhook"))
     return found
 
 
@@ -105,7 +117,7 @@ def all_rules(roles: list[Manifest]) -> list[Manifest]:
 def verbs(rules: list[Manifest]) -> dict[str, set[str]]:
     table: dict[str, set[str]] = {}
     for rule in rules:
-        for group in rule["apiGroups"]:
+        for group in rule.get("apiGroups", ()):
             for resource in rule["resources"]:
                 table.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
     return table
@@ -124,18 +136,22 @@ def test_the_api_server_accepts_all_manifests_with_restricted_pods(
     for name in ("rlt-system", "team-a", "team-b"):
         installed.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     manifests = render(*values)
-    template = only(manifests, "Deployment")["spec"]["template"]
-    template["spec"].pop("priorityClassName", None)  # no such class on this API server
-    metadata = {"name": "as-a-pod", "namespace": "rlt-system"}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | metadata, "spec": template["spec"]}
+    templates = [each["spec"]["template"] for each in of_kind(manifests, "Deployment")]
+    pods = []
+    for number, template in enumerate(templates):
+        template["spec"].pop("priorityClassName", None)  # no such class on this API server
+        metadata = {"name": f"as-a-pod-{number}", "namespace": "rlt-system"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"] | metadata, "spec": template["spec"]}
+        pods.append(pod)
     foreign = ("monitoring.coreos.com/", "cert-manager.io/")  # the API server has no CRDs of other operators
     served = [manifest for manifest in manifests if not manifest["apiVersion"].startswith(foreign)]
     accounts = of_kind(served, "ServiceAccount")
-    accounts.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata | {"name": "default"}})
+    default = {"name": "default", "namespace": "rlt-system"}
+    accounts.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": default})
     installed.apply(*accounts)  # the API server rejects a pod without its account
-    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*served, pod]})
+    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*served, *pods]})
     dry_run = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
-    assert len(installed.kubectl(*dry_run, "-o", "name", "-f", "-", input=items).split()) == len(served) + 1
+    assert len(installed.kubectl(*dry_run, "-o", "name", "-f", "-", input=items).split()) == len(served) + len(pods)
 
 
 def test_the_api_server_rejects_a_privileged_pod(installed: Cluster) -> None:
@@ -150,7 +166,9 @@ def test_the_api_server_rejects_a_privileged_pod(installed: Cluster) -> None:
 
 
 def test_containers_have_a_read_only_root_and_limits(render: Render) -> None:
-    pods = [only(render(), "Deployment")["spec"]["template"]["spec"], only(render(), "Pod")["spec"]]
+    manifests = render()
+    pods = [each["spec"]["template"]["spec"] for each in of_kind(manifests, "Deployment")]
+    pods.append(only(manifests, "Pod")["spec"])
     for container in [container for pod in pods for container in pod["containers"]]:
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert {"cpu", "memory"} <= set(container["resources"]["requests"])
@@ -162,18 +180,68 @@ def test_the_cluster_role_contains_exactly_the_used_verbs(render: Render) -> Non
     assert verbs(only(manifests, "ClusterRole")["rules"]) == USED | USED_CLUSTER_WIDE
     role = only(manifests, "ClusterRoleBinding")["roleRef"]
     assert (role["kind"], role["name"]) == ("ClusterRole", only(manifests, "ClusterRole")["metadata"]["name"])
-    assert verbs(all_rules(of_kind(manifests, "Role"))) == USED_IN_RELEASE_NAMESPACE
+    roles = [role for role in of_kind(manifests, "Role") if not role["metadata"]["name"].endswith("-webhook")]
+    assert verbs(all_rules(roles)) == USED_IN_RELEASE_NAMESPACE
+
+
+@pytest.mark.parametrize("watched", ["null", "{team-a,team-b}"])
+def test_the_webhook_can_only_read_what_it_validates_with(render: Render, watched: str) -> None:
+    manifests = render(f"watchNamespaces={watched}", "userRoles.create=false")
+    rules = of_webhook(manifests, "ClusterRole")["rules"]
+    assert verbs(rules) == {
+        "rlt.dev/rlruntimes": {"get"},
+        "/namespaces": {"get"},
+        "admissionregistration.k8s.io/validatingwebhookconfigurations": {"get"},
+        "authentication.k8s.io/tokenreviews": {"create"},
+        "authorization.k8s.io/subjectaccessreviews": {"create"},
+    }
+    named = {rule["resources"][0]: rule.get("resourceNames") for rule in rules}
+    assert named["namespaces"] == (None if watched == "null" else ["team-a", "team-b"])
+    assert named["validatingwebhookconfigurations"] == ["rlt-operator"]
+    (rule,) = of_webhook(manifests, "Role")["rules"]
+    assert (rule["resources"], rule["resourceNames"], rule["verbs"]) == (["secrets"], ["rlt-operator-webhook"], ["get"])
+    account = of_webhook(manifests, "ServiceAccount")["metadata"]["name"]
+    assert of_webhook(manifests, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == account
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        (subject,) = of_webhook(manifests, kind)["subjects"]
+        assert subject["name"] == account
+
+
+def test_the_policies_admit_only_prometheus_the_release_and_the_callers(render: Render) -> None:
+    values = ("ui.enabled=true", "networkPolicy.metricsNamespaces={a}", "podNetworkPolicy.apiServerCidrs={10.0.0.1/32}")
+    manifests = render(*values, "podNetworkPolicy.uiNamespaces={ingress}")
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "NetworkPolicy")}
+    pods = {each["metadata"]["name"]: each["spec"]["template"] for each in of_kind(manifests, "Deployment")}
+    assert policies.keys() == pods.keys() == {"rlt-operator", "rlt-operator-webhook", "rlt-operator-ui"}
+    admitted = {}
+    for name, spec in policies.items():
+        selected = spec["podSelector"]["matchLabels"].items()
+        assert [pod for pod, template in pods.items() if selected <= template["metadata"]["labels"].items()] == [name]
+        (container,) = pods[name]["spec"]["containers"]
+        ports = {port["name"] for port in container["ports"]}
+        admitted[name] = {port["port"]: rule.get("from") for rule in spec["ingress"] for port in rule["ports"]}
+        assert admitted[name].keys() == ports
+    label = "kubernetes.io/metadata.name"
+    scrapers = [{"podSelector": {}}, {"namespaceSelector": {"matchLabels": {label: "a"}}}]
+    assert admitted["rlt-operator"] == {"metrics": scrapers, "https-metrics": scrapers}
+    callers = [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+    assert admitted["rlt-operator-webhook"] == {**admitted["rlt-operator"], "webhook": callers}
+    assert admitted["rlt-operator-ui"] == {"http": [{"namespaceSelector": {"matchLabels": {label: "ingress"}}}]}
+    assert not of_kind(render("podNetworkPolicy.enabled=false"), "NetworkPolicy")
+    (webhook,) = (each for each in of_webhook(render(), "NetworkPolicy")["spec"]["ingress"] if "from" not in each)
+    assert webhook["ports"] == [{"port": "webhook"}]
 
 
 def test_each_watched_namespace_has_a_role(render: Render) -> None:
     manifests = render("watchNamespaces={team-a,team-b}", "userRoles.create=false")
-    roles = of_kind(manifests, "Role")
+    roles = [role for role in of_kind(manifests, "Role") if not role["metadata"]["name"].endswith("-webhook")]
     namespaces = {role["metadata"]["namespace"] for role in roles}
     granted = {
         name: verbs(all_rules([role for role in roles if role["metadata"]["namespace"] == name])) for name in namespaces
     }
     assert granted == {"team-a": USED, "team-b": USED, "rlt-system": USED_IN_RELEASE_NAMESPACE}
     bound = {(each["metadata"]["namespace"], each["roleRef"]["name"]) for each in of_kind(manifests, "RoleBinding")}
+    bound.discard(("rlt-system", "rlt-operator-webhook"))
     assert bound == {(role["metadata"]["namespace"], role["metadata"]["name"]) for role in roles}
     assert verbs(only(manifests, "ClusterRole")["rules"]) == USED_CLUSTER_WIDE
     assert {"--namespace=team-a", "--namespace=team-b"} <= set(operator_of(manifests)["args"])
@@ -187,7 +255,9 @@ def test_namespaces_with_labels_need_a_binding_each(render: Render) -> None:
     manifests = render(labels, "userRoles.create=false", "runtimes.checkUse=true")
     roles = {role["metadata"]["name"]: verbs(role["rules"]) for role in of_kind(manifests, "ClusterRole")}
     bound = {binding["roleRef"]["name"] for binding in of_kind(manifests, "ClusterRoleBinding")}
-    (unbound,) = roles.keys() - bound
+    del roles["rlt-operator-webhook"]
+    (unbound,) = roles.keys() - bound - {"rlt-operator-metrics-reader"}
+    del roles["rlt-operator-metrics-reader"]
     assert unbound.endswith("-namespace")
     assert roles.pop(unbound) == USED
     assert list(roles.values()) == [USED_CLUSTER_WIDE | USED_WITH_LABELS]
@@ -270,14 +340,16 @@ def test_replicas_share_one_lease_and_are_kept_apart(render: Render) -> None:
 def test_a_single_replica_elects_too_and_has_no_disruption_budget(render: Render) -> None:
     """The update of its Deployment runs two pods for a moment. A budget would block the drain of its node."""
     manifests = render("replicas=1")
-    assert not of_kind(manifests, "PodDisruptionBudget")
+    assert [each["metadata"]["name"] for each in of_kind(manifests, "PodDisruptionBudget")] == ["rlt-operator-webhook"]
     assert "topologySpreadConstraints" not in only(manifests, "Deployment")["spec"]["template"]["spec"]
     assert any(argument.startswith("--leader-election-lease=") for argument in operator_of(manifests)["args"])
 
 
 def test_liveness_starts_when_the_port_is_open(render: Render) -> None:
     container = operator_of(render())
+    (webhook,) = of_webhook(render(), "Deployment")["spec"]["template"]["spec"]["containers"]
     paths = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert all(container[f"{name}Probe"] == webhook[f"{name}Probe"] for name in paths)
     assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
 
 
@@ -290,17 +362,21 @@ def test_the_full_name_names_every_object_and_reference(render: Render) -> None:
 
 
 def test_the_container_gets_additional_variables(render: Render) -> None:
-    variables = operator_of(render("extraEnv[0].name=HTTPS_PROXY", "extraEnv[0].value=http://proxy:3128"))["env"]
-    assert variables == [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    variables = operator_of(render("extraEnv[0].name=TZ", "extraEnv[0].value=UTC"))["env"]
+    assert variables == [{"name": "TZ", "value": "UTC"}]
     assert "env" not in operator_of(render())
 
 
 def test_pods_on_the_network_of_their_nodes_are_replaced_before_their_ports_are_used_again(render: Render) -> None:
-    spec = only(render("webhook.hostNetwork=true"), "Deployment")["spec"]
+    manifests = render("webhook.hostNetwork=true")
+    assert "hostNetwork" not in only(manifests, "Deployment")["spec"]["template"]["spec"]
+    spec = of_webhook(manifests, "Deployment")["spec"]
     pod = spec["template"]["spec"]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
     assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 1
-    assert "hostNetwork" not in only(render(), "Deployment")["spec"]["template"]["spec"]
+    spec = of_webhook(render(), "Deployment")["spec"]
+    assert "hostNetwork" not in spec["template"]["spec"]
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
 @pytest.mark.parametrize(
@@ -322,6 +398,9 @@ def test_pods_on_the_network_of_their_nodes_are_replaced_before_their_ports_are_
         ("webhook.failurePolicy=Open", "failurePolicy"),
         ("webhook.certificates=none", "certificates"),
         ("webhook.timeoutSeconds=60", "timeoutSeconds"),
+        ("webhook.replicas=0", "replicas"),
+        ("webhook.clientCertificate.secret=a", "secret"),
+        ("podNetworkPolicy.apiServerCidrs={10.0.0.1}", "apiServerCidrs"),
         ("userRoles.admin=true", "admin"),
         ("networkPolicy.clientCidrs={10.0.0.1}", "clientCidrs"),
     ],
@@ -373,18 +452,49 @@ def test_the_monitors_select_the_labels_of_operator_and_heads(render: Render) ->
     port, on_the_host = (endpoint["port"] for endpoint in ray["podMetricsEndpoints"])
     assert HEAD_PORTS[port] == RAY_METRICS_PORT
     assert on_the_host == DECLARED_PORTS["metrics-export-port"]
-    service = only(manifests, "Service")
-    selected = only(manifests, "ServiceMonitor")["spec"]["selector"]["matchLabels"].items()
-    assert selected <= service["metadata"]["labels"].items()
-    pod = only(manifests, "Deployment")["spec"]["template"]
-    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    selector = only(manifests, "ServiceMonitor")["spec"]["selector"]
+    (names,) = selector["matchExpressions"]
+    for find in (only, of_webhook):
+        service = find(manifests, "Service")
+        labels = service["metadata"]["labels"]
+        assert selector["matchLabels"].items() <= labels.items()
+        assert labels[names["key"]] in names["values"]
+        pod = find(manifests, "Deployment")["spec"]["template"]
+        assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_the_monitor_sends_a_token_to_the_port_that_requires_one(render: Render) -> None:
+    manifests = render("metrics.serviceMonitor.enabled=true", "userRoles.create=false")
+    (endpoint,) = only(manifests, "ServiceMonitor")["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"insecureSkipVerify": True})
+    assert endpoint["bearerTokenFile"].endswith("/serviceaccount/token")
+    for find in (only, of_webhook):
+        (container,) = find(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        options = build_parser().parse_args(container["args"])
+        assert options.secure_metrics_port == ports[endpoint["port"]]
+        assert endpoint["port"] in [port["name"] for port in find(manifests, "Service")["spec"]["ports"]]
+    (reader,) = (each for each in of_kind(manifests, "ClusterRole") if "reader" in each["metadata"]["name"])
+    assert reader["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+def test_without_authentication_the_metrics_are_open(render: Render) -> None:
+    values = ("metrics.serviceMonitor.enabled=true", "metrics.authentication=false", "userRoles.create=false")
+    manifests = render(*values)
+    assert only(manifests, "ServiceMonitor")["spec"]["endpoints"][0]["port"] == "metrics"
+    assert "--secure-metrics-port" not in json.dumps(manifests)
+    assert "authentication.k8s.io/tokenreviews" not in verbs(all_rules(of_kind(manifests, "ClusterRole")))
 
 
 def test_scrape_annotations_contain_the_served_port(render: Render) -> None:
     def annotations(*values: str) -> Manifest:
         return dict(only(render(*values), "Deployment")["spec"]["template"]["metadata"]["annotations"])
 
-    assert annotations("metrics.port=9000")["prometheus.io/port"] == "9000"
+    assert annotations("metrics.securePort=9000")["prometheus.io/port"] == "9000"
+    assert annotations()["prometheus.io/scheme"] == "https"
+    open_metrics = annotations("metrics.port=9000", "metrics.authentication=false")
+    assert open_metrics["prometheus.io/port"] == "9000"
+    assert "prometheus.io/scheme" not in open_metrics
     assert "prometheus.io/scrape" not in annotations("metrics.scrapeAnnotations=false")
 
 

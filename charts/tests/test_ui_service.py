@@ -49,7 +49,7 @@ def rights(role: Manifest) -> set[tuple[str, str, str]]:
 def test_the_page_is_rendered_only_if_enabled(render: Render) -> None:
     assert of_page(render()) == []
     enabled = render("ui.enabled=true")
-    kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Service", "Deployment"]
+    kinds = ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Service", "Deployment", "NetworkPolicy"]
     assert sorted(each["kind"] for each in of_page(enabled)) == sorted(kinds)
     assert [each for each in enabled if each["metadata"]["name"] != NAME] == render()
 
@@ -79,7 +79,9 @@ def test_the_service_is_internal_and_selects_the_pod_of_the_page_alone(render: R
     labels = only(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert service["spec"]["type"] == "ClusterIP"
     assert service["spec"]["selector"].items() <= labels.items()
-    (operator,) = (each for each in manifests if each["kind"] == "Deployment" and each["metadata"]["name"] != NAME)
+    (operator,) = (
+        each for each in manifests if each["kind"] == "Deployment" and each["metadata"]["name"] == "rlt-operator"
+    )
     of_operator = operator["spec"]["template"]["metadata"]["labels"]
     assert not service["spec"]["selector"].items() <= of_operator.items()
     assert not operator["spec"]["selector"]["matchLabels"].items() <= labels.items()

@@ -13,8 +13,8 @@ import pytest
 
 from rlt_e2e.cluster import Cluster
 from rlt_operator.__main__ import build_parser
+from rlt_operator.key_pair import KeyPair
 from rlt_operator.webhook.certificates import CertificateLocation, build_secret, build_trust_patch
-from rlt_operator.webhook.key_pair import KeyPair
 
 pytestmark = pytest.mark.apiserver
 
@@ -37,8 +37,13 @@ def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:
     return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 
+def named(manifests: list[Manifest], kind: str, name: str) -> Manifest:
+    (found,) = (each for each in of_kind(manifests, kind) if each["metadata"]["name"] == name)
+    return found
+
+
 def pod_of(manifests: list[Manifest]) -> Manifest:
-    (deployment,) = of_kind(manifests, "Deployment")
+    deployment = named(manifests, "Deployment", "rlt-operator-webhook")
     pod: Manifest = deployment["spec"]["template"]["spec"]
     return pod
 
@@ -54,31 +59,34 @@ def read(cluster: Cluster, kind: str, name: str) -> Manifest:
     return manifest
 
 
-def test_the_operator_serves_the_configured_webhook(render: Render) -> None:
+def test_the_webhook_is_served_where_the_api_server_calls_it(render: Render) -> None:
     manifests = render("webhook.port=10250")
     (container,) = pod_of(manifests)["containers"]
     options = build_parser().parse_args(container["args"])
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert options.webhook_port == ports["webhook"] == 10250
+    assert options.port == ports["webhook"] == 10250
+    (operator,) = named(manifests, "Deployment", "rlt-operator")["spec"]["template"]["spec"]["containers"]
+    writes = build_parser().parse_args(operator["args"])
+    assert (writes.secret, writes.configuration) == (options.secret, options.configuration)
     (configuration,) = of_kind(manifests, "ValidatingWebhookConfiguration")
-    (service,) = of_kind(manifests, "Service")
-    assert options.webhook_configuration == configuration["metadata"]["name"]
+    service = named(manifests, "Service", "rlt-operator-webhook")
+    assert options.configuration == configuration["metadata"]["name"]
     called = configuration["webhooks"][0]["clientConfig"]["service"]
     assert (called["name"], called["path"]) == (service["metadata"]["name"], "/validate")
     (port,) = (each for each in service["spec"]["ports"] if each["name"] == "webhook")
     assert (port["port"], port["targetPort"]) == (called["port"], "webhook")
     (secret,) = of_kind(manifests, "Secret")
-    assert options.webhook_secret == (secret["metadata"]["namespace"], secret["metadata"]["name"])
+    assert options.secret == (secret["metadata"]["namespace"], secret["metadata"]["name"])
     assert "data" not in secret
 
 
-def test_cert_manager_issues_the_certificate_that_the_operator_reads(render: Render) -> None:
+def test_cert_manager_issues_the_certificate_that_the_webhook_reads(render: Render) -> None:
     manifests = render("webhook.certificates=cert-manager")
     pod = pod_of(manifests)
     (container,) = pod["containers"]
     (volume,) = pod["volumes"]
     (mount,) = container["volumeMounts"]
-    assert build_parser().parse_args(container["args"]).webhook_certificates == Path(mount["mountPath"])
+    assert build_parser().parse_args(container["args"]).certificates == Path(mount["mountPath"])
     authority, certificate = of_kind(manifests, "Certificate")
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
     issuers = {issuer["metadata"]["name"]: issuer["spec"] for issuer in of_kind(manifests, "Issuer")}
@@ -86,13 +94,33 @@ def test_cert_manager_issues_the_certificate_that_the_operator_reads(render: Ren
     (configuration,) = of_kind(manifests, "ValidatingWebhookConfiguration")
     injected = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
     assert injected == f"rlt-system/{certificate['metadata']['name']}"
-    assert certificate["spec"]["dnsNames"] == ["rlt-operator.rlt-system.svc"]
+    assert certificate["spec"]["dnsNames"] == ["rlt-operator-webhook.rlt-system.svc"]
     roles = {role["metadata"]["name"] for role in of_kind(manifests, "Role")}
     assert roles == {"rlt-operator-leader-election", "rlt-operator-ray-token-key"}
 
 
 def test_without_the_webhook_no_manifest_mentions_it(render: Render) -> None:
     assert "webhook" not in json.dumps(render("webhook.enabled=false"))
+    assert "rlt-webhook" not in json.dumps(render("webhook.enabled=false", "metrics.serviceMonitor.enabled=true"))
+
+
+def test_the_authorities_of_the_clients_are_mounted(render: Render) -> None:
+    pod = pod_of(render("webhook.clientCertificate.configMap=clients", "webhook.clientCertificate.name=api"))
+    (container,) = pod["containers"]
+    options = build_parser().parse_args(container["args"])
+    (mount,) = container["volumeMounts"]
+    (volume,) = pod["volumes"]
+    assert volume["configMap"]["name"] == "clients"
+    assert (options.client_ca, options.client_name) == (Path(mount["mountPath"]) / "ca.crt", "api")
+
+
+def test_the_webhook_can_read_its_certificate_and_write_nothing(installed: Cluster) -> None:
+    account = "--as=system:serviceaccount:rlt-system:rlt-operator-webhook"
+    installed.kubectl("get", "secret", "rlt-operator-webhook", "-n", "rlt-system", account)
+    installed.kubectl("get", "validatingwebhookconfiguration", "rlt-operator", account)
+    for request in (("delete", "secret", "rlt-operator-webhook"), ("get", "secrets"), ("get", "rltrainingjobs", "-A")):
+        with pytest.raises(ValueError, match="forbidden"):
+            installed.kubectl(*request, "-n", "rlt-system", account)
 
 
 def test_the_operator_has_permission_to_write_its_certificate(installed: Cluster) -> None:

@@ -16,7 +16,7 @@ from rlt_api.schema.model_schema import Schema, load_schema
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec
 from rlt_api.status.job_status import RLTrainingJobStatus
-from rlt_api.validation.rules import RULES, TRAINER_RULES
+from rlt_api.validation.rules import list_all_rules
 
 MODELS: dict[str, type[ApiModel]] = {KIND: RLTrainingJobSpec, RUNTIME_KIND: RLRuntimeSpec}
 SPEC = "spec"
@@ -78,7 +78,7 @@ class Field:
         if self.kind != KIND or self.fields or self.path.startswith(STATUS):
             return messages
         read = {_python_name(part) for part in self.path.replace("[]", "").split(".")[-2:]} - {"spec"}
-        readers = [rule for rule in (*TRAINER_RULES, *RULES) if read <= set(rule.__code__.co_names)]
+        readers = [rule for rule in list_all_rules() if read <= set(rule.__code__.co_names)]
         return messages + [" ".join((rule.__doc__ or "").split()) for rule in readers]
 
     @property

@@ -7,6 +7,7 @@ from rlt.errors import UnavailableError
 from rlt.job_state import is_true
 from rlt.kube_context import KubeContext
 from rlt_api.frameworks.export import build_checkpoint_export
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.export_job import build_export_job
@@ -84,7 +85,7 @@ def _is_deleted(spec: RLTrainingJobSpec, step: int, latest: int) -> bool:
     checkpoints of other programs stay after a restart.
     """
     checkpoint = spec.checkpoint
-    if spec.framework.type != "builtin" or checkpoint.keep_best or checkpoint.save_freq < 1 or step == latest:
+    if not get_framework(spec).keeps_exactly or checkpoint.keep_best or checkpoint.save_freq < 1 or step == latest:
         return False
     # The multiples of saveFreq after `step`, and `latest` if it is not one of them.
     later = -(-latest // checkpoint.save_freq) - step // checkpoint.save_freq

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlt_api.frameworks.builtin.training_config import build_training_config
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_FILE, TrainingConfig
 from rlt_core import names
-from rlt_core.children.config_map import build_training_config
+from rlt_core.children.program import build_run
 from rlt_core.entrypoint import build_run_command_arguments
 from rlt_core.job import Job
 
@@ -61,8 +63,8 @@ def build_local_run(job: Job, spec: RLTrainingJobSpec, directory: Path) -> Local
     if spec.framework.runtime_env:
         notes += ("framework.runtimeEnv is not applied: the command has the Python environment of this shell",)
     total = spec.training.total_steps or spec.framework.total_steps
-    if spec.framework.type == "builtin":
-        config = TrainingConfig.model_validate(localize(build_training_config(job, spec).to_json()))
+    if get_framework(spec).reports_progress:
+        config = TrainingConfig.model_validate(localize(build_training_config(spec, build_run(job, spec)).to_json()))
         file = run_directory / CONFIG_FILE
         trainer = (sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local")
         return LocalRun(trainer, environment, run_directory, total, config, file, secret_variables, notes)

@@ -120,6 +120,18 @@ def test_no_text_is_a_crash(text: str) -> None:
             convert(source, "source").to_yaml("source")
 
 
+@pytest.mark.parametrize("opening", ["(", "{ ", "$(", '"$(', "if true; then ", "for x in a; do ", "((", "${a:-"])
+def test_deep_nesting_is_an_error(opening: str) -> None:
+    with pytest.raises(ConvertError, match="line 1"):
+        convert(f"python3 train.py {opening * 3000}" if "$" in opening else opening * 3000, "source")
+
+
+def test_a_value_that_doubles_is_not_computed() -> None:
+    doubling = "A=ab\n" + "A=$A$A\nB=($B $B b)\n" * 60
+    converted = convert(f"{doubling}python3 -m verl.trainer.main_ppo x=$A ${{B[@]}}", "source")
+    assert any(note.what == "value of A" for note in converted.left_out)
+
+
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "TrainJob", "PyTorchJob"])
 @pytest.mark.parametrize("spec", ["[1]", "{headGroupSpec: {template: {spec: {containers: x}}}, trainer: {env: 1}}", ""])
 def test_a_manifest_with_other_types_does_not_crash(kind: str, spec: str) -> None:

@@ -19,7 +19,7 @@ from rlt.convert.verl_job import PLACES
 from rlt.manifest_files import Document
 from rlt.offline_job import build_offline_job, detect_network, render_children
 from rlt.validation import ValidatedFiles, validate_documents
-from rlt_api.frameworks.known_programs import parse_value
+from rlt_api.frameworks.arguments import parse_value
 from rlt_api.frameworks.mapping import find, load_mapping
 from rlt_api.frameworks.verl.settings import build_arguments
 from rlt_api.spec.job_spec import RLTrainingJobSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rlt_api.rules.storage import STEP_FOLDERS
+from rlt_api.frameworks.registry import FRAMEWORKS
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.job import Job
@@ -74,7 +74,7 @@ def reject_earlier_job(spec: RLTrainingJobSpec) -> None:
 
 def build_step_folder(framework: str, checkpoints: str, step: int) -> str:
     """Build the path of a step's checkpoint, as the builtin trainer or verl names it."""
-    return f"{checkpoints.rstrip('/')}/{STEP_FOLDERS.get(framework, 'step-')}{step}"
+    return f"{checkpoints.rstrip('/')}/{FRAMEWORKS[framework].step_folder}{step}"
 
 
 def find_claim(job: str, spec: RLTrainingJobSpec) -> str | None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 
 from rlt_api.blocks.framework import Framework, PrepareStep
 from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.frameworks.export import build_export
-from rlt_api.frameworks.known_programs import find_program
+from rlt_api.frameworks.known_programs import find_folder
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_core import names
 from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory, step_log
-from rlt_core.children.program import BUILDERS, build_command, build_run, find_working_directory
+from rlt_core.children.program import build_command, build_run, find_working_directory
 from rlt_core.job import Job, get_attempt_number
 from rlt_pod.preflight.expected import EXPECTED_FILE
 from rlt_pod.report.metric_rules import DEFAULTS
@@ -28,7 +28,7 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     log = build_attempt_directory(job, spec)
     options = ["--log", f"{log}/{PROGRAM_LOG}"] if log else []
     program = ["exec", "python3", PROGRAMS_PATH, "run-command", *options]
-    if spec.framework.type != "builtin":
+    if not get_framework(spec).reports_progress:
         return shlex.join([*program, *build_run_command_arguments(job, spec)])
     trainer = build_command(job, spec)
     return shlex.join([*program, "--no-progress", "--", *trainer] if log else ["exec", *trainer])
@@ -64,18 +64,16 @@ def build_stacks_directory(job: Job, spec: RLTrainingJobSpec) -> str:
 
 def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worker: bool = True) -> list[str]:
     """Build the arguments of run-command. The command comes last. `on_a_worker`: where the model is exported."""
-    framework = spec.framework
     limits = build_limits(spec.observability.metric_rules)
     command = build_command(job, spec)
     options = ["--job", job.name, "--namespace", job.namespace]
-    # ROLL does not print the number of steps.
-    total = spec.training.total_steps if framework.type == "roll" else framework.total_steps
+    total = get_framework(spec).count_steps(spec)
     if total is not None:
         options += ["--total-steps", str(total)]
     if directory := find_working_directory(spec):
         options += ["--working-directory", directory]
     options += ["--run-directory", names.run_directory(job.name, uid=job.uid, spec=spec)]
-    if rollouts := find_folder(command, "trainer.rollout_data_dir"):
+    if rollouts := find_folder(command, lambda record: record.rollouts):
         options += ["--verl-rollouts", rollouts]
     if limits != DEFAULTS:
         options += ["--metric-rules", json.dumps(limits)]
@@ -88,14 +86,5 @@ def build_run_command_arguments(job: Job, spec: RLTrainingJobSpec, *, on_a_worke
 
 
 def find_checkpoint_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:
-    """Find the checkpoint folder of verl, OpenRLHF or ROLL. None if it is unknown, as in most commands."""
-    if spec.framework.type in BUILDERS:
-        return build_run(job, spec).checkpoints
-    return find_folder(spec.framework.command or [], "trainer.default_local_dir", "ckpt_path")
-
-
-def find_folder(command: Sequence[str], *keys: str) -> str | None:
-    """Find an absolute path in the arguments of a known program: the value of the first key that is given."""
-    program = find_program(command)
-    found = next((program.values[key] for key in keys if program.values.get(key)), None) if program else None
-    return found if isinstance(found, str) and found.startswith("/") else None
+    """Find the folder of the checkpoints. None if it is unknown, as in most commands."""
+    return get_framework(spec).find_checkpoints(spec, build_run(job, spec))

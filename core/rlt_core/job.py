@@ -12,7 +12,7 @@ from rlt_api.spec.job_spec import OPERATOR, RLTrainingJobSpec
 from rlt_api.spec.runtime import list_accelerators
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.status.conditions import ConditionType
-from rlt_api.status.job_status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
+from rlt_api.status.job_status import CurrentAttempt, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_api.validation.resolved_spec import build_resolved_spec, read_resolved_spec
 from rlt_api.validation.validate import get_queue_label, validate_job
 from rlt_core import names
@@ -50,6 +50,8 @@ class Job:
     """The Kueue LocalQueue that admits the RayCluster: the label of the job, else spec.scheduling.queueName."""
     created: str | None = None
     """Time of its creation (RFC 3339, UTC)."""
+    newer_attempt: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of status.currentAttempt that a newer operator has recorded, and that this version does not have."""
     cancel_requested: bool = False
     """Whether the annotation rlt.dev/cancel is `true`."""
     token_suffix: str = ""
@@ -103,8 +105,15 @@ def parse_job(manifest: Manifest, runtime: RuntimeSnapshot | None = None, policy
         queue=metadata.get("labels", {}).get(names.QUEUE_LABEL)
         or (_kueue_queue_name(resolved.spec) if resolved.spec else None),
         created=metadata.get("creationTimestamp"),
+        newer_attempt=_list_newer_fields(manifest),
         cancel_requested=metadata.get("annotations", {}).get(names.CANCEL_ANNOTATION) == "true",
     )
+
+
+def _list_newer_fields(manifest: Manifest) -> Mapping[str, Any]:
+    stored = manifest.get("status", {}).get("currentAttempt") or {}
+    known = {info.alias for info in CurrentAttempt.model_fields.values()}
+    return {key: value for key, value in stored.items() if key not in known}
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,14 @@ import observed as o
 import pytest
 import yaml
 
+from rlt_api.frameworks.builtin.training_config import build_training_config
 from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_core import names
 from rlt_core.children.build import build_children
-from rlt_core.children.config_map import build_config_map, build_config_volume, build_training_config
+from rlt_core.children.config_map import build_config_map, build_config_volume
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.pod_template import build_template_dry_runs
+from rlt_core.children.program import build_run
 from rlt_core.children.programs import name_programs
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
@@ -200,14 +202,14 @@ def test_every_golden_file_has_a_job() -> None:
 def test_the_run_directory_contains_name_and_uid() -> None:
     job = JOBS["gpu"]
     assert job.spec
-    assert build_training_config(job, job.spec).run_directory == "/mnt/runs/runs/sum-11111111"
+    assert build_training_config(job.spec, build_run(job, job.spec)).run_directory == "/mnt/runs/runs/sum-11111111"
 
 
 @pytest.mark.parametrize(("preset", "reward"), [("arithmetic", "exact"), ("gsm8k", "gsm8k")])
 def test_the_default_reward_follows_the_preset(preset: str, reward: str) -> None:
     job = o.job({**o.SPEC, "data": {"preset": preset, "path": "/d"}})
     assert job.spec
-    assert [rule.name for rule in build_training_config(job, job.spec).rewards] == [reward]
+    assert [rule.name for rule in build_training_config(job.spec, build_run(job, job.spec)).rewards] == [reward]
 
 
 def test_shared_memory_defaults_to_a_quarter() -> None:

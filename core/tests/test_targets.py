@@ -275,7 +275,7 @@ def test_a_container_of_slurm_gets_the_devices_of_its_job(runtime: ContainerRunt
 def test_slurm_starts_a_job_again_only_with_restarts() -> None:
     assert "#SBATCH --requeue" in build_slurm_script(launch("verl", VERL), SlurmOptions())
     once = build_slurm_script(launch("roll", TWO_GROUPS), SlurmOptions())
-    assert "requeue" not in once.partition(PROGRAMS_MARK)[0]
+    assert "requeue" not in once.rpartition(PROGRAMS_MARK)[0]
 
 
 def test_variables_refer_to_earlier_ones() -> None:

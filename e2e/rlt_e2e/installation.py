@@ -31,6 +31,8 @@ def install_operator(cluster: Cluster) -> None:
             *("--create-namespace", "--skip-crds", "--wait", "--timeout", "3m"),
             *("--set", f"image.repository={OPERATOR_IMAGE}", "--set", "image.tag=dev"),
             *("--set", "ui.enabled=true"),
+            # The tests' Prometheus, and the API server's proxy, send no token.
+            *("--set", "metrics.authentication=false"),
             # The tag does not change between builds. The annotation replaces the pod when the image changes.
             *("--set-string", f"podAnnotations.rlt\\.dev/image-id={image_id}"),
         )

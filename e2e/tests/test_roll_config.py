@@ -14,7 +14,7 @@ from verl_jobs import RUN
 
 import rlt_api
 from rlt_api.frameworks.roll.settings import CONFIG_FILE, RESUME_VARIABLE, build_config, dump_config
-from rlt_core.children.preflight_roll import RESUME
+from rlt_api.frameworks.roll.trial import RESUME
 from rlt_pod.command import run_roll
 from rlt_pod.command.run_roll import build_config_options
 from separate_environment import install

@@ -227,7 +227,9 @@ def test_slurm_starts_a_job_again_after_the_failure_of_a_node(slurm: Slurm) -> N
     os.kill(lost, 9)
     await_line(slurm, "requeued", "the job starts again")
     await_true(
-        lambda: read_log(slurm, "requeued").count("the program runs on requeued") == 2, "second start", TIMEOUT_S
+        lambda: read_log(slurm, "requeued").count("the program runs on requeued") == 2,
+        "second start",
+        TIMEOUT_S,  # Slurm delays it by two minutes
     )
     slurm.run("scancel", job)
     assert await_end(slurm, job) == "CANCELLED"

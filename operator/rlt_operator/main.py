@@ -1,6 +1,6 @@
-"""The operator process: watch, reconcile, and serve metrics and the webhook until a signal stops it.
+"""The operator process: watch, reconcile, and serve metrics until a signal stops it.
 
-Every replica watches the jobs and serves the webhook. The leader alone reconciles and writes.
+Every replica watches the jobs. The leader alone reconciles and writes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,7 @@ import gc
 import importlib.metadata
 import logging
 import math
-import signal
-from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import aiohttp
 
@@ -29,6 +25,7 @@ from rlt_operator import http_server, metrics
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.watches import Selection
 from rlt_operator.crd_check import CrdCheck
+from rlt_operator.http_server import Ports
 from rlt_operator.leader_election import LeaderElection, LeaseLocation, create_identity
 from rlt_operator.leadership import FencedApi, Leadership, fence
 from rlt_operator.ray.poller import RayPoller
@@ -36,38 +33,27 @@ from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.isolation import reconcile_isolated
 from rlt_operator.reconcile.observe import Sources
+from rlt_operator.reconcile.orphans import count_orphans
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
+from rlt_operator.tasks import measure_loop_delay, start, stop_on_signal, wait_for_first
 from rlt_operator.token_key import KeyLocation, load_token_key
 from rlt_operator.watch import watch
-from rlt_operator.webhook import server as webhook_server
-from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate, serve_folder
-from rlt_operator.webhook.server import Tls
+from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate
 from rlt_operator.work_queue import WorkQueue
 
 RETRY_INTERVAL_S = 2.0
 """Interval between attempts to reach the API server at the start."""
 FORBIDDEN = 403
 """HTTP status of a list in a namespace that does not exist, or in which the operator has no Role."""
-LOOP_DELAY_INTERVAL_S = 0.05
-"""Interval between measurements of the event loop's delay."""
 
 log = logging.getLogger("rlt_operator")
-
-
-@dataclass(frozen=True)
-class Webhook:
-    """How to serve the admission webhook."""
-
-    port: int
-    certificates: CertificateLocation | Path
-    """Where the operator stores its own certificate, or a folder that another program fills."""
 
 
 async def run(
     *,
     selection: Selection,
-    metrics_port: int,
-    webhook: Webhook | None,
+    ports: Ports,
+    certificate: CertificateLocation | None,
     access: NetworkAccess | None,
     runtimes: RuntimePolicy,
     lease: LeaseLocation | None,
@@ -75,36 +61,32 @@ async def run(
 ) -> None:
     """Run until SIGTERM or SIGINT. Without a Lease this process leads from the start.
 
+    `certificate`: where the leader stores the webhook's certificate, if the operator creates it.
+
     Raises ApiError if the jobs or the Lease cannot be read, for example without the CRD, and LeadershipLostError.
     """
-    stop = asyncio.Event()
+    stop = stop_on_signal()
     synced = asyncio.Event()
     leadership = Leadership()
     identity = create_identity()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    connected = await client.connect(f"rlt-operator/{importlib.metadata.version('rlt-operator')} ({identity})")
-    api = FencedApi(connected.client, leadership=leadership)
-    connected.on_response = api.on_response = metrics.count_api_request
+    connected, api = await _connect(leadership, identity)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(connected.close)
-        tls = Tls() if webhook else None
         crds = CrdCheck(api)
         ready = {
             "stopping": lambda: not stop.is_set(),
             "the cache is not complete": synced.is_set,
-            "the webhook has no certificate": lambda: tls is None or tls.has_certificate,
             "the CRDs are too old": lambda: not crds.describe(),
         }
-        stack.push_async_callback((await http_server.serve(metrics_port, ready=ready)).cleanup)
-        if webhook and tls:
-            await _serve_webhook(api, webhook, tls, runtimes, stack)
+        await stack.enter_async_context(await http_server.serve(ports, ready=ready, api=connected))
+        if certificate:
+            start(_write_certificate(api, certificate), stack)
         log.info("serving", extra={"namespaces": str(selection), "inCluster": client.in_cluster()})
         tasks = [asyncio.create_task(stop.wait())]
         if lease:
             election = LeaderElection(connected, lease, leadership, identity=identity)
             stack.push_async_callback(election.release)
-            tasks.append(_start(election.run(after=synced), stack))
+            tasks.append(start(election.run(after=synced), stack))
         else:
             leadership.extend(math.inf)
         tokens = ray_http.RayTokens()
@@ -119,8 +101,8 @@ async def run(
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
         reconciliation = Reconciliation(api, selection, sources, token_key, queue, crds, synced)
-        tasks.append(_start(reconciliation.run(stack), stack))
-        await _wait_for_first(tasks)
+        tasks.append(start(reconciliation.run(stack), stack))
+        await wait_for_first(tasks)
     log.info("stopped")
 
 
@@ -140,12 +122,12 @@ class Reconciliation:
 
     async def run(self, stack: contextlib.AsyncExitStack) -> None:
         """Run until a part of it ends. Raises its error. The exit of the stack ends the other parts."""
-        metrics.UNAVAILABLE_NAMESPACES.set_function(self.sources.cache.watches.count_unavailable)
-        _start(_measure_loop_delay(), stack)
+        _count_from(self.sources.cache)
+        start(measure_loop_delay(), stack)
         await check_access(self.api, self.selection)
-        watching = _start(self.sources.cache.watches.run(self.api, self.selection), stack)
-        _start(self.crds.run(), stack)
-        await _wait_for_first([watching, _start(self._lead(), stack)])
+        watching = start(self.sources.cache.watches.run(self.api, self.selection), stack)
+        start(self.crds.run(), stack)
+        await wait_for_first([watching, start(self._lead(), stack)])
 
     async def _lead(self) -> None:
         """Wait for the cache and the leadership, then reconcile."""
@@ -160,6 +142,12 @@ class Reconciliation:
         await watch(self.queue.wake_all)
 
 
+def _count_from(cache: Cache) -> None:
+    """Compute the metrics of the cache when they are scraped."""
+    metrics.ORPHANS.set_function(lambda: count_orphans(cache))
+    metrics.UNAVAILABLE_NAMESPACES.set_function(cache.watches.count_unavailable)
+
+
 async def _connect_to_heads(
     connected: KubernetesApi, tokens: ray_http.RayTokens, stack: contextlib.AsyncExitStack
 ) -> Send:
@@ -171,43 +159,18 @@ async def _connect_to_heads(
     return ray_http.to_pod_ip(session, tokens)
 
 
-async def _measure_loop_delay() -> None:
-    """Measure until cancelled how long the event loop is blocked, or waits for the CPU."""
-    loop = asyncio.get_running_loop()
-    while True:
-        wanted = loop.time() + LOOP_DELAY_INTERVAL_S
-        await asyncio.sleep(LOOP_DELAY_INTERVAL_S)
-        metrics.LOOP_DELAY_SECONDS.observe(max(0.0, loop.time() - wanted))
+async def _connect(leadership: Leadership, identity: str) -> tuple[KubernetesApi, FencedApi]:
+    """Connect to the API server. The writes of the second one need the leadership."""
+    connected = await client.connect(f"rlt-operator/{importlib.metadata.version('rlt-operator')} ({identity})")
+    api = FencedApi(connected.client, leadership=leadership)
+    connected.on_response = api.on_response = metrics.count_api_request
+    return connected, api
 
 
-async def _wait_for_first(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait until a task ends. Raises its error: the operator exits rather than work with a part that has failed."""
-    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
-
-
-def _start(work: Coroutine[Any, Any, None], stack: contextlib.AsyncExitStack) -> asyncio.Task[Any]:
-    """Start a task that the exit of the stack cancels and waits for."""
-    task = asyncio.create_task(work)
-
-    async def end() -> None:
-        task.cancel()
-        await asyncio.wait([task])
-
-    stack.push_async_callback(end)
-    return task
-
-
-async def _serve_webhook(
-    api: FencedApi, webhook: Webhook, tls: Tls, runtimes: RuntimePolicy, stack: contextlib.AsyncExitStack
-) -> None:
-    stack.push_async_callback((await webhook_server.serve(webhook.port, tls, api, runtimes)).cleanup)
-    source = webhook.certificates
-    if isinstance(source, Path):
-        _start(serve_folder(source, tls.load), stack)
-    else:
-        _start(keep_certificate(api, source, tls.load, leads=lambda: api.leadership.valid), stack)
+async def _write_certificate(api: FencedApi, location: CertificateLocation) -> None:
+    """Create, store and renew the webhook's certificate while this process leads."""
+    await api.leadership.acquired.wait()
+    await keep_certificate(api, location, leads=lambda: api.leadership.valid)
 
 
 async def check_access(api: KubernetesApi, selection: Selection) -> None:

@@ -58,8 +58,19 @@ CRD_MISSING_FIELDS = Gauge(
     ["crd"],
     registry=REGISTRY,
 )
+ORPHANS = Gauge(
+    "rlt_operator_orphaned_rayclusters",
+    "RayClusters of deleted jobs that `kubectl delete --cascade=orphan` has kept.",
+    registry=REGISTRY,
+)
 REVIEWS = Counter(
     "rlt_operator_reviews", "Admission reviews answered by the webhook.", ["operation", "outcome"], registry=REGISTRY
+)
+REVIEWS_REFUSED = Counter(
+    "rlt_operator_reviews_refused",
+    "Requests to the webhook that it did not review, by HTTP status: 503 if too many wait.",
+    ["code"],
+    registry=REGISTRY,
 )
 API_REQUESTS = Counter(
     "rlt_operator_api_requests",
@@ -143,12 +154,17 @@ PREFLIGHT_SECONDS = Histogram(
 JOBS = JobMetrics()
 REGISTRY.register(JOBS)
 
+WEBHOOK_REGISTRY = CollectorRegistry()
+"""The metrics of the webhook's process. Those of the operator would be 0 there."""
+for _metric in (REVIEWS, REVIEWS_REFUSED, API_REQUESTS, LOOP_DELAY_SECONDS, CERTIFICATE_EXPIRY):
+    WEBHOOK_REGISTRY.register(_metric)
+
 
 def count_api_request(method: str, path: str, status: int) -> None:
     """Count a response of the API server."""
     API_REQUESTS.labels(method=method, resource=resource_of(path), code=status).inc()
 
 
-def render() -> bytes:
-    """All metrics in Prometheus' text format."""
-    return generate_latest(REGISTRY)
+def render(registry: CollectorRegistry = REGISTRY) -> bytes:
+    """All metrics of a registry in Prometheus' text format."""
+    return generate_latest(registry)

@@ -216,7 +216,8 @@ async def test_no_answer_of_a_head_prevents_the_end_of_its_job(
     poller._answers[KEY] = UNUSABLE
 
     async def observe(sources: Sources, key: Key) -> Observed:
-        return replace(started, ray=poller.poll(key, None))
+        observed: Observed = replace(started, ray=poller.poll(key, None))
+        return observed
 
     monkeypatch.setattr("rlt_operator.reconcile.reconcile.observe", observe)
     with pytest.raises((OverflowError, OSError)):

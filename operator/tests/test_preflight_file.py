@@ -12,10 +12,9 @@ from checked import PODS, READY, SPEC
 from rlt_core.children.config_map import build_config_map
 from rlt_core.children.preflight_file import (
     count_checkpoints,
-    list_data_files,
-    list_model_folders,
     uses_bfloat16,
 )
+from rlt_core.children.preflight_inputs import list_data_files, list_model_folders
 from rlt_operator.reconcile.plan import plan
 from rlt_pod.preflight.expected import Expected, Group, Repository, parse_expected
 

@@ -14,7 +14,7 @@ from planned import condition_of
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Phase, RLTrainingJobStatus
-from rlt_core.children.preflight_file import list_data_files
+from rlt_core.children.preflight_inputs import list_data_files
 from rlt_operator.observation import Observed, Ray, RayJob, RayStep, Rejection
 from rlt_operator.reconcile.observe import choose_target
 from rlt_operator.reconcile.plan import Plan, plan

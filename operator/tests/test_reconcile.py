@@ -32,6 +32,7 @@ from rlt_core.kubernetes.client import ApiError
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.conditions import find_condition
 from rlt_operator.reconcile import backoff
+from rlt_operator.reconcile.orphans import count_orphans
 from rlt_operator.verdict import WAITING_INTERVAL_S
 from rlt_operator.work_queue import Result
 
@@ -309,3 +310,38 @@ async def test_a_conflict_reads_the_job_from_the_api_server(loop: Loop) -> None:
     found = loop.cache.get_job(KEY)
     assert found
     assert found["metadata"]["generation"] == 2
+
+
+async def test_what_a_newer_operator_has_recorded_of_the_attempt_is_kept(loop: Loop) -> None:
+    await loop.run()
+    loop.api.objects[RAY_CLUSTER]["status"] = {"state": "ready"}
+    loop.api.objects[RAY_CLUSTER]["metadata"]["resourceVersion"] = "50"
+    await loop.run()
+    job = loop.api.objects[PATH]
+    job["status"]["currentAttempt"]["savedTime"] = "2026-01-02T03:04:05Z"
+    job["metadata"] |= {"generation": job["metadata"]["generation"] + 1, "resourceVersion": "50"}
+    await loop.run()
+    after = loop.api.objects[PATH]["status"]
+    assert after["observedGeneration"] == job["metadata"]["generation"]
+    assert after["currentAttempt"]["savedTime"] == "2026-01-02T03:04:05Z"
+
+
+@pytest.mark.parametrize("is_orphan", [True, False])
+async def test_a_ray_cluster_that_outlives_its_job_is_reported(
+    loop: Loop, is_orphan: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    await loop.run()
+    loop.cache.watches.of_namespaces[None] = []
+    cluster = loop.api.objects[RAY_CLUSTER]
+    stored = copy.deepcopy(cluster)
+    del cluster["metadata"]["ownerReferences"]
+    cluster["metadata"]["resourceVersion"] = "50"
+    loop.deliver()
+    del loop.api.objects[PATH]
+    if not is_orphan:  # the cache is behind the API server
+        loop.api.objects[RAY_CLUSTER] = stored
+    loop.cache.jobs.forget(KEY, loop.cache.jobs.version_of(KEY))
+    assert count_orphans(loop.cache) == 1
+    assert (await loop.reconcile()).gone
+    assert ("kubectl -n demo delete raycluster sum" in caplog.text) == is_orphan
+    assert RAY_CLUSTER in loop.api.objects

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 import observed as o
@@ -27,7 +27,7 @@ class Api:
     """An API server with lists that the test changes, and watches that deliver what the test puts into their queues."""
 
     def __init__(self) -> None:
-        self.lists: dict[str, list[Manifest]] = defaultdict(list)
+        self.objects: dict[str, list[Manifest]] = defaultdict(list)
         self.changes: dict[str, asyncio.Queue[tuple[str, Manifest]]] = defaultdict(asyncio.Queue)
         self.forbidden: set[str] = set()
         self.held: dict[str, asyncio.Event] = {}
@@ -37,15 +37,15 @@ class Api:
     async def get(self, path: str) -> Manifest | None:
         raise UnknownResourceError(404, "Kueue is not installed")
 
-    async def list(self, path: str, **query: str) -> list[Manifest]:
-        if path in self.forbidden:
-            raise ApiError(403, f"cannot list {path}")
-        return self.lists[path]
-
-    async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+    async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[Sequence[Manifest], str]]:
         if path in self.held:
             await self.held[path].wait()
         yield await self.list(path), "10"
+
+    async def list(self, path: str, **query: str) -> Sequence[Manifest]:
+        if path in self.forbidden:
+            raise ApiError(403, f"cannot list {path}")
+        return self.objects[path]
 
     async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
         self.watched.add(path)
@@ -88,9 +88,9 @@ def api() -> Api:
 
 @pytest.fixture
 async def running(api: Api) -> AsyncIterator[Running]:
-    api.lists[api_paths.NAMESPACES] = [namespace("a")]
+    api.objects[api_paths.NAMESPACES] = [namespace("a")]
     for each in ("a", "b"):
-        api.lists[api_paths.jobs(each)] = [job(each)]
+        api.objects[api_paths.jobs(each)] = [job(each)]
     started = Running(api, BY_LABELS)
     await started.settle()
     yield started
@@ -140,7 +140,7 @@ async def test_a_namespace_that_is_deleted_or_loses_the_label_is_forgotten(
 
 
 async def test_a_namespace_without_a_role_does_not_affect_another_one(api: Api) -> None:
-    api.lists[api_paths.jobs("b")] = [job("b")]
+    api.objects[api_paths.jobs("b")] = [job("b")]
     api.forbidden |= {api_paths.jobs("a"), api_paths.pods("a")}
     selection = Selection(("a", "b"))
     await check_access(cast(KubernetesApi, api), selection)

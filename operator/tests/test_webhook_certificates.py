@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from rlt_operator.key_pair import VALIDITY, create_key_pair, parse_key_pair
 from rlt_operator.webhook.certificates import (
     PROPAGATION_S,
     CertificateLocation,
@@ -23,7 +24,6 @@ from rlt_operator.webhook.certificates import (
     plan_certificate,
     serve_folder,
 )
-from rlt_operator.webhook.key_pair import VALIDITY, create_key_pair, parse_key_pair
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DAY = timedelta(days=1)

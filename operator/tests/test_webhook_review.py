@@ -14,6 +14,7 @@ from rlt_operator.webhook.review import (
     MAX_FINDINGS,
     Runtimes,
     get_runtime_name,
+    is_review,
     needs_policy,
     reject_deep_nesting,
     review,
@@ -222,6 +223,39 @@ def test_a_review_that_nests_too_deeply_is_rejected() -> None:
     text = '{"kind": "AdmissionReview", "request": {"uid": "u-1", "object": ' + "[" * 5000 + "]" * 5000 + "}}"
     with pytest.raises(RecursionError):
         json.loads(text)
-    answer = reject_deep_nesting(text)["response"]
+    rejection = reject_deep_nesting(text.encode())
+    assert rejection
+    answer = rejection["response"]
     assert (answer["uid"], answer["allowed"]) == ("u-1", False)
     assert "spec: nests too deeply" in answer["status"]["message"]
+
+
+JOB_REVIEW: Json = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": "u-1",
+        "operation": "CREATE",
+        "namespace": "demo",
+        "object": {"kind": "RLTrainingJob", "metadata": {}, "spec": {}},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"uid": 1},
+        {"operation": "CONNECT"},
+        {"namespace": ["demo"]},
+        {"object": None},
+        {"object": {"kind": "RLTrainingJob", "metadata": {}, "spec": []}},
+        {"object": {"metadata": {}, "spec": {}}},
+        {"oldObject": "x"},
+    ],
+)
+def test_other_json_is_not_taken_for_a_review(changes: Json) -> None:
+    assert is_review(JOB_REVIEW)
+    assert not is_review({**JOB_REVIEW, "request": {**JOB_REVIEW["request"], **changes}})
+    assert not is_review([JOB_REVIEW])
+    assert not is_review({"request": JOB_REVIEW["request"]})

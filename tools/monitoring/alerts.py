@@ -269,7 +269,7 @@ ALERTS = (
         meaning="The operator renews its certificate 30 days before its end, cert-manager by its own rules. "
         "After the end, the API server cannot call the webhook (`webhook.failurePolicy`).",
         inspect=(
-            "Logs of the leader: `cannot reconcile the webhook's certificate`.",
+            "Logs of the leader and of the webhook: `cannot reconcile the webhook's certificate`.",
             "With cert-manager: `kubectl describe certificate`.",
         ),
         act=("Correct the error in the log. Then delete the Secret: the operator creates a certificate.",),

@@ -17,10 +17,10 @@ from starlette.types import ASGIApp
 from rlt.connection import Connection
 from rlt.kube_context import KubeContext
 from rlt_core.kubernetes.client import KubernetesApi, connect, connect_with_token
+from rlt_core.kubernetes.reviews import Reviews
 from rlt_ui.cluster_jobs import ClusterJobs
 from rlt_ui.login import SESSIONS, Login, get_reader
 from rlt_ui.personal_jobs import PersonalJobs
-from rlt_ui.reviews import Reviews
 from rlt_ui.server import build_routes
 
 USER_AGENT = f"rlt-ui/{importlib.metadata.version('rlt')}"

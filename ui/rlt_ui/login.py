@@ -14,8 +14,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rlt_core.kubernetes.client import ApiError
+from rlt_core.kubernetes.reviews import Person, Reviews
 from rlt_ui.access import COOKIE, HEADERS, METHODS, is_cross_site, read_cookie
-from rlt_ui.reviews import Person, Reviews
 
 LOGIN = "/login"
 SESSIONS = "/s"

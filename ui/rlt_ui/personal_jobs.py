@@ -18,9 +18,9 @@ from rlt.runs.pages import RolloutQuery
 from rlt.runs.run import Run, build_run, lack_records
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi
+from rlt_core.kubernetes.reviews import Person, Reviews
 from rlt_ui.cluster_jobs import ClusterJobs, build_cluster_row, build_version
 from rlt_ui.jobs import JobList, describe_job, read_related
-from rlt_ui.reviews import Person, Reviews
 from rlt_ui.source import Json, build_columns
 
 OWN_RIGHTS = "This page reads pods, logs, events, metrics, rollouts and spans with the rights of your token."

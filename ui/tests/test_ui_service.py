@@ -19,8 +19,9 @@ import httpx
 import pytest
 from simulated_api_server import SimulatedApiServer, serve, write_kubeconfig
 
+from rlt_core.kubernetes import reviews
 from rlt_core.kubernetes.client import connect
-from rlt_ui import personal_jobs, reviews, server
+from rlt_ui import personal_jobs, server
 from rlt_ui.__main__ import build_app
 from rlt_ui.access import COOKIE, HEADERS
 from rlt_ui.login import UNAVAILABLE

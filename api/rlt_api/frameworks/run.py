@@ -57,3 +57,8 @@ def compute_micro_batch_size(spec: RLTrainingJobSpec, limit: int, shares: int) -
     prompts = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
     share = max(1, prompts * spec.rollout.n // shares)
     return max(size for size in range(1, min(limit, share) + 1) if share % size == 0)
+
+
+def choose_export_folder(run: Run, step: int) -> str:
+    """Return the folder of the model that a checkpoint is exported to."""
+    return f"{run.directory}/exports/step-{step}"

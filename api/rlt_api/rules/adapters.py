@@ -19,7 +19,7 @@ RULE = "synced-adapters"
 def validate_synced_adapters(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """syncAdapters needs vLLM, which has neither DoRA nor adapters of a rank above 512."""
     lora = spec.model.lora if spec.model else None
-    if spec.framework.type != "builtin" or lora is None or not lora.sync_adapters:
+    if lora is None or not lora.sync_adapters:
         return
     if spec.rollout.engine != "vllm":
         yield needs(SYNC, True, ENGINE, "vllm", rule=RULE)

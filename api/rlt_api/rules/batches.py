@@ -60,8 +60,6 @@ def change_mini_batch(
 def validate_data_parallel_batch(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """With the builtin trainer, the data-parallel size must divide the mini-batch, so that all shares of an optimizer
     step are equal. Other frameworks divide its responses: each has its rule."""
-    if spec.framework.type != "builtin":
-        return
     training = spec.training
     batch = training.train_batch_size
     mini = training.ppo_mini_batch_size
@@ -82,8 +80,6 @@ def validate_data_parallel_batch(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_micro_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """With the builtin trainer, an explicit ppoMicroBatchSizePerDevice must divide the responses of a device in an
     optimizer step. The default, and the size for other frameworks, is only an upper bound."""
-    if spec.framework.type != "builtin":
-        return
     training = spec.training
     micro = training.ppo_micro_batch_size_per_device
     shares = data_parallel_size(spec)
@@ -144,9 +140,8 @@ def validate_dynamic_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 RULES = (
     validate_mini_batch_size,
-    validate_data_parallel_batch,
-    validate_micro_batch_size,
     validate_group_size,
     validate_filter_groups,
     validate_dynamic_batch_size,
 )
+BUILTIN_RULES = (validate_data_parallel_batch, validate_micro_batch_size)

@@ -8,55 +8,10 @@ from rlt_api.findings.factors import nearest_multiples
 from rlt_api.findings.finding import Finding, remove, use
 from rlt_api.findings.kinds import effect_only_with, exactly_one, not_divisor, not_used, only_for, replaceable, required
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.runtime import TRAINING_BLOCKS
 from rlt_api.spec.worker_groups import has_engines
 
 TYPE = "spec.framework.type"
-OPTIONS = {
-    "command": ("command",),
-    "workingDirectory": ("command", "roll"),
-    "totalSteps": ("command",),
-    "runtimeEnv": ("command",),
-    "version": ("verl",),
-    "overrides": ("verl", "openrlhf", "roll"),
-}
-"""Field of spec.framework -> the types that use it."""
-RULE = "framework"
 SOURCES = ("preset", "files", "hub", "inline")
-
-
-def validate_framework(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Type command needs framework.command; the others need model, data and the number of steps or epochs. Fields of
-    another type are not allowed."""
-    framework = spec.framework
-    for field in framework.model_dump(exclude_defaults=True, by_alias=True):
-        if unused := report_unused_option(field, framework.type):
-            yield unused
-    if framework.type == "command":
-        if not framework.command:
-            value = "none" if framework.command is None else "[]"
-            fix = "add the program and its arguments"
-            message = "is required by type command"
-            yield Finding("spec.framework.command", value, message, fix, rule=RULE, involved=(TYPE,))
-        for block in TRAINING_BLOCKS:
-            if block in spec.model_fields_set:
-                yield not_used(f"spec.{block}", by="type command", rule=RULE, involved=(TYPE,))
-        return
-    by = f"framework {framework.type}"
-    for block in ("model", "data"):
-        if getattr(spec, block) is None:
-            yield required(f"spec.{block}", by, f"add spec.{block}", rule=RULE)
-    if spec.training.total_steps is None and spec.training.total_epochs is None:
-        fix = "add the number of steps, or totalEpochs"
-        yield required("spec.training.totalSteps", by, fix, rule=RULE, involved=("spec.training.totalEpochs",))
-
-
-def report_unused_option(field: str, framework: str) -> Finding | None:
-    """Build the finding for a field of spec.framework that this type does not use; None if the type uses it."""
-    types = OPTIONS.get(field, (framework,))
-    if framework in types:
-        return None
-    return not_used(f"spec.framework.{field}", by=f"type {framework}", instead=f"use type: {types[0]}", rule=RULE)
 
 
 def validate_model_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -163,9 +118,7 @@ def validate_validation_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Data without a preset needs rewards, or a user-defined environment or agent that gives them: only presets have a
-    default rule. verl has one for each data set. algorithm.dpo needs none."""
-    if spec.framework.type in ("verl", "openrlhf", "roll"):
-        return
+    default rule. algorithm.dpo needs none."""
     data = spec.data
     multi_turn = spec.rollout.multi_turn
     gives_rewards = multi_turn is not None and (multi_turn.agent is not None or ":" in (multi_turn.environment or ""))
@@ -187,12 +140,11 @@ def validate_image(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 RULES = (
-    validate_framework,
     validate_model_source,
     validate_seeded_model,
     validate_data_source,
     validate_data_columns,
     validate_validation_data,
-    validate_rewards_given,
     validate_image,
 )
+BUILTIN_RULES = (validate_rewards_given,)

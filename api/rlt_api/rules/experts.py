@@ -38,7 +38,7 @@ def validate_expert_parallel(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     model = spec.model
     size = training.expert_parallel_size
     rule = "expert-parallel"
-    if spec.framework.type != "builtin" or size == 1 or model is None:
+    if size == 1 or model is None:
         return
     shape = model_shape(model)
     if shape is not None and shape.experts == 1:
@@ -54,7 +54,5 @@ def validate_expert_parallel(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     yield from conflicts(EXPERT_PARALLEL, size, others, rule=rule)
 
 
-RULES = (
-    validate_expert_parallel_size,
-    validate_expert_parallel,
-)
+RULES = (validate_expert_parallel_size,)
+BUILTIN_RULES = (validate_expert_parallel,)

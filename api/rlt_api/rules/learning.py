@@ -40,7 +40,7 @@ def validate_lr_decay(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_router_loss(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """routerAuxLossCoef needs whole sequences on a device, and layers that are not compiled."""
     coefficient = spec.algorithm.router_aux_loss_coef
-    if spec.framework.type != "builtin" or coefficient == 0:
+    if coefficient == 0:
         return
     others = {
         "spec.training.contextParallelSize": spec.training.context_parallel_size > 1,
@@ -53,7 +53,7 @@ def validate_router_bias(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """routerBiasUpdateRate needs layers that are not compiled, and a policy without adapters, whose reference has the
     same routers."""
     rate = spec.algorithm.router_bias_update_rate
-    if spec.framework.type != "builtin" or rate == 0:
+    if rate == 0:
         return
     others = {
         "spec.training.useTorchCompile": spec.training.use_torch_compile,
@@ -179,8 +179,6 @@ def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 RULES = (
     validate_lr_decay,
-    validate_router_loss,
-    validate_router_bias,
     validate_training_end,
     validate_clip_ratio,
     validate_trl_cispo_clip_ratio,
@@ -189,3 +187,4 @@ RULES = (
     validate_user_defined_functions,
     validate_rollout_correction,
 )
+BUILTIN_RULES = (validate_router_loss, validate_router_bias)

@@ -17,7 +17,7 @@ COMPILE = "spec.training.useTorchCompile"
 def validate_liger(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """useLiger needs NVIDIA GPUs, for which the trainer's image has the kernels, layers that are not compiled, and text
     alone."""
-    if spec.framework.type != "builtin" or spec.model is None or not spec.model.use_liger:
+    if spec.model is None or not spec.model.use_liger:
         return
     accelerator = training_group(spec).accelerator
     if accelerator is None or find_vendor(accelerator.resource_name) != "nvidia":

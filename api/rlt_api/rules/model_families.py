@@ -149,7 +149,7 @@ def validate_named_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     expertParallelSize, routerBiasUpdateRate, useLiger, targetModules and imageKey."""
     path = spec.model.path if spec.model else None
     name = find_model_type(path) if path else None
-    if name is None or spec.framework.type != "builtin" or (spec.model and spec.model.trust_remote_code):
+    if name is None or (spec.model and spec.model.trust_remote_code):
         return
     experts = spec.training.expert_parallel_size  # the number of experts is not in the name
     yield from validate_model_config(spec, {"model_type": name, "num_experts": experts})

@@ -35,8 +35,6 @@ def validate_recorded_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_command_observability(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """profiler, recordSteps and timeline.file are only for framework builtin."""
-    if spec.framework.type != "command":
-        return
     observability = spec.observability
     for field, is_given in {
         "spec.observability.profiler": observability.profiler is not None,
@@ -55,13 +53,18 @@ def validate_pause(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if not spec.storage.outlives_pods:
         message = "needs storage that outlives the pods"
         fix = "set storage.claimName, or use warn"
-        involved: tuple[str, ...] = ("spec.storage.claimName", "spec.storage.storageClassName")
-    elif spec.framework.type == "builtin" and spec.checkpoint.save_freq < 1:
-        message = "needs checkpoints"
+        involved = ("spec.storage.claimName", "spec.storage.storageClassName")
+        yield from _reject_pause(spec, message, fix, involved)
+
+
+def validate_pause_checkpoints(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """action: pause needs a checkpoint, which the builtin trainer saves with checkpoint.saveFreq."""
+    if spec.storage.outlives_pods and spec.checkpoint.save_freq < 1:
         fix = "set checkpoint.saveFreq to 1 or more, or use warn"
-        involved = ("spec.checkpoint.saveFreq",)
-    else:
-        return
+        yield from _reject_pause(spec, "needs checkpoints", fix, ("spec.checkpoint.saveFreq",))
+
+
+def _reject_pause(spec: RLTrainingJobSpec, message: str, fix: str, involved: tuple[str, ...]) -> Iterator[Finding]:
     for name in list_rules_with_action(spec.observability.metric_rules, "pause"):
         field = f"spec.observability.metricRules.{name}.action"
         edits = use(field, "warn")
@@ -81,7 +84,7 @@ def validate_preflight_only(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_preflight_command(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """preflight.command is only for framework command: the step of another framework follows from its settings."""
-    if spec.preflight.command and spec.framework.type != "command":
+    if spec.preflight.command:
         program = printable(spec.preflight.command[0])
         what = f"framework command, and framework {spec.framework.type} has its own step"
         yield only_for("spec.preflight.command", what, value=program, rule="preflight-command", involved=(TYPE,))
@@ -98,8 +101,6 @@ RULES = (
     validate_run_as_user,
     validate_profiled_steps,
     validate_recorded_steps,
-    validate_command_observability,
     validate_pause,
     validate_preflight_only,
-    validate_preflight_command,
 )

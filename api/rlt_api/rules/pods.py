@@ -122,8 +122,7 @@ def is_label_value(text: str) -> bool:
 
 
 def validate_worker_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Worker groups must have unique names (KubeRay); builtin and verl have one group, or two in rollout.mode
-    separate."""
+    """Worker groups must have unique names (KubeRay)."""
     groups = spec.cluster.workers
     taken: list[str] = []
     rule = "worker-groups"
@@ -135,9 +134,15 @@ def validate_worker_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             other = f"{group.name}-{index + 1}"
             yield Finding(field, group.name, message, f"use {other}", rule=rule, edits=use(f"{path}.name", other))
         taken.append(group.name)
+
+
+def validate_group_count(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A job has one worker group, or two in rollout.mode separate. Type command has any number."""
+    groups = spec.cluster.workers
     maximum = 2 if spec.rollout.mode == "separate" else 1
     framework = spec.framework.type
-    if framework != "command" and len(groups) > maximum:
+    rule = "worker-groups"
+    if len(groups) > maximum:
         value = f"{len(groups)} groups"
         message = f"is more than the {maximum} of framework {framework} in rollout.mode {spec.rollout.mode}"
         fix = f"keep {maximum}, or use framework.type: command"

@@ -19,7 +19,7 @@ WHOLE = ("filter", "error")
 def validate_pairs(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """algorithm.dpo needs pairs in files or hub, and leaves out or rejects those that are too long."""
     data = spec.data
-    if spec.framework.type != "builtin" or spec.algorithm.dpo is None or data is None:
+    if spec.algorithm.dpo is None or data is None:
         return
     for name, is_given in {"preset": data.preset is not None, "inline": data.inline is not None}.items():
         if is_given:
@@ -35,7 +35,7 @@ def validate_pairs(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """With algorithm.dpo there are no engines, rewards and advantages, and a step is one optimizer step: the fields for
     them must not be given."""
-    if spec.framework.type != "builtin" or spec.algorithm.dpo is None:
+    if spec.algorithm.dpo is None:
         return
     data = spec.data
     training = spec.training

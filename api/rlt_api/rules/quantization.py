@@ -20,7 +20,7 @@ def validate_quantization(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     syncAdapters the weights below the adapters are not in the sync, so that it could not verify them."""
     value = spec.rollout.quantization
     model = spec.model
-    if spec.framework.type != "builtin" or value is None:
+    if value is None:
         return
     if spec.rollout.engine != "vllm":
         yield needs(QUANTIZATION, value, ENGINE, "vllm", rule=RULE)

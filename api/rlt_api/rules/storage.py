@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from math import lcm
 from typing import Any
@@ -19,7 +18,6 @@ IMAGE_FOLDERS = (
     *("/usr/lib", "/usr/local", "/var"),
 )
 """Folders with programs of images (/opt/venv, /home/ray of Ray's images) or with Ray's sockets (/tmp/ray)."""
-STEP_FOLDERS = {"verl": "global_step_", "roll": "checkpoint-"}
 """Framework -> start of a checkpoint folder's name, if it is not step- (rlt_trainer/checkpoint/marker.py)."""
 CLAIM = "spec.storage.claimName"
 CLASS = "spec.storage.storageClassName"
@@ -87,23 +85,6 @@ def validate_mount_paths(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         message = f"overlaps with storage.mountPath {storage.mount_path}"
         fix = "use separate paths, such as /mnt/models and /mnt/rlt"
         yield Finding(cache_field, cache.mount_path, message, fix, rule=rule, involved=(MOUNT,))
-
-
-def validate_resume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """resume path needs resumeFromPath, the folder of a checkpoint: step-N, of verl global_step_N, of ROLL
-    checkpoint-N. No other mode uses it."""
-    field = "spec.checkpoint.resumeFromPath"
-    resume = spec.checkpoint.resume
-    path = spec.checkpoint.resume_from_path
-    start = STEP_FOLDERS.get(spec.framework.type, "step-")
-    if resume == "path" and path is not None and not re.fullmatch(rf".*/{start}[0-9]+/?", path):
-        message = f"is not the folder of a checkpoint, whose name is {start}N"
-        fix = f"add the step, such as checkpoints/{start}100 in the run directory"
-        yield Finding(field, path, message, fix, rule="resume", involved=(RESUME,))
-    if resume == "path" and path is None:
-        yield required(field, "resume path", "add the folder of a checkpoint", rule="resume", involved=(RESUME,))
-    if path is not None and resume != "path":
-        yield not_used(field, f"resume {resume}", value=path, or_set={RESUME: "path"}, rule="resume")
 
 
 def validate_resume_from_job(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -176,7 +157,6 @@ RULES = (
     validate_storage_claim,
     validate_checkpoint_volume,
     validate_mount_paths,
-    validate_resume,
     validate_resume_from_job,
     validate_keep_best,
     validate_keep_best_steps,

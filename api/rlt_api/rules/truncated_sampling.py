@@ -101,8 +101,6 @@ def _can_reject(spec: RLTrainingJobSpec, rejection: Rejection, threshold: float 
 def _list_truncations(spec: RLTrainingJobSpec) -> dict[str, float]:
     """Return the fields that truncate the distribution, and their values."""
     rollout = spec.rollout
-    if spec.framework.type != "builtin":
-        return {}
     return ({TOP_P: rollout.top_p} if rollout.top_p < 1 else {}) | ({TOP_K: rollout.top_k} if rollout.top_k > 0 else {})
 
 

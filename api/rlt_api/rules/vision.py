@@ -20,7 +20,7 @@ def validate_prompt_images(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     steps."""
     data = spec.data
     model = spec.model
-    if spec.framework.type != "builtin" or data is None or data.image_key is None or model is None:
+    if data is None or data.image_key is None or model is None:
         return
     value = data.overlong_prompts
     if value not in WHOLE:
@@ -50,4 +50,5 @@ def validate_frozen_vision_tower(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield effect_only_with(field, other, value=True, instead=instead, rule=RULE, involved=(IMAGE_KEY,))
 
 
-RULES = (validate_prompt_images, validate_frozen_vision_tower)
+RULES = (validate_frozen_vision_tower,)
+BUILTIN_RULES = (validate_prompt_images,)

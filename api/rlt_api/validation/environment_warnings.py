@@ -6,12 +6,9 @@ import re
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import printable
-from rlt_api.findings.spelling import find_nearest_word
-from rlt_api.rules.environment import ENV, known_names
+from rlt_api.rules.environment import ENV
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
-REPLACED = {"VLLM_ATTENTION_BACKEND": "set spec.rollout.engineKwargs.attention_backend"}
-"""Variables of earlier versions of vLLM -> what replaces them."""
 REFERENCE = re.compile(r"\$([A-Z_][A-Z0-9_]{0,99})|\$\{([A-Z_][A-Z0-9_]{0,99})[^}$]{0,99}\}")
 """$NAME or ${NAME}."""
 MIN_RAY_WITH_DEBUGGER = (2, 39, 0)
@@ -19,11 +16,9 @@ MIN_RAY_WITH_DEBUGGER = (2, 39, 0)
 
 
 def warn_environment(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Yield the warnings about spec.cluster.env. The vLLM of a command is unknown."""
+    """Yield the warnings about spec.cluster.env."""
     for index, variable in enumerate(spec.cluster.env):
         field = f"{ENV}[{index}]"
-        if spec.framework.type == "builtin" and variable.name.startswith("VLLM_"):
-            yield from _warn_unknown_vllm(f"{field}.name", variable.name)
         if variable.name == "NCCL_DEBUG" and (variable.value or "").upper() == "TRACE":
             yield (
                 f"{field}.value: {variable.value}: prints every call of NCCL in every process, which slows down the "
@@ -73,16 +68,6 @@ def warn_cache_folders(spec: RLTrainingJobSpec) -> Iterator[str]:
                 f"{ENV}[{index}].name: {variable.name}: transformers 5 does not read it; use spec.storage.hfHome, "
                 "which sets HF_HOME"
             )
-
-
-def _warn_unknown_vllm(field: str, name: str) -> Iterator[str]:
-    """A variable that the vLLM of the trainer's images does not read (known_environment.txt)."""
-    if name in known_names():
-        return
-    vllm = sorted(each for each in known_names() if each.startswith("VLLM_"))
-    nearest = find_nearest_word(name, vllm, max_distance=len(name) // 5)
-    fix = REPLACED.get(name) or (f"did you mean {nearest}?" if nearest else "remove it")
-    yield f"{field}: {name}: vLLM 0.32.0 does not have this variable; {fix}"
 
 
 def warn_old_debugger(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from rlt_api.blocks.rewards import Reward
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.schema.model_schema import load_schema
 from rlt_api.schema.normalize import normalize
 from rlt_api.spec.immutability import IMMUTABLE_BLOCKS
@@ -37,7 +38,7 @@ def build_resolved_spec(job: Json, runtime: Json | None) -> dict[str, Any]:
     immutable = {key: value for key, value in stored.items() if key not in MUTABLE_FIELDS}
     spec = RLTrainingJobSpec.model_validate(resolve(immutable, runtime), by_alias=True, by_name=False)
     resolved = spec.model_dump(mode="json", by_alias=True)
-    if spec.framework.type != "command":
+    if get_framework(spec).reads_fields:
         _add_dependent_defaults(resolved, spec)
     return resolved
 

@@ -6,53 +6,26 @@ A rule here rejects everything that CEL rejects. `rlt explain` prints the docstr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding
-from rlt_api.frameworks.command import devices as command_devices
+from rlt_api.frameworks import framework_rules
 from rlt_api.frameworks.command import launchers, shell_words
 from rlt_api.frameworks.command import rules as commands
-from rlt_api.frameworks.openrlhf import batches as openrlhf_batches
-from rlt_api.frameworks.openrlhf import rules as openrlhf
-from rlt_api.frameworks.roll import batches as roll_batches
-from rlt_api.frameworks.roll import rules as roll
-from rlt_api.frameworks.verl import arguments as verl_arguments
-from rlt_api.frameworks.verl import batches as verl_batches
-from rlt_api.frameworks.verl import cpus as verl_cpus
-from rlt_api.frameworks.verl import field_job, override_keys
-from rlt_api.frameworks.verl import rules as verl
+from rlt_api.frameworks.framework_type import Rule
+from rlt_api.frameworks.registry import FRAMEWORKS, get_framework
 from rlt_api.rules import (
     accelerators,
-    adapters,
     attachment,
-    batches,
     choices,
-    engine_kwargs,
-    engine_memory,
     environment,
-    experts,
     images,
-    layout,
-    learning,
-    lengths,
-    liger,
-    locations,
-    memory,
-    model_families,
-    names,
     operations,
-    optimizers,
     pods,
-    preferences,
-    quantization,
     queues,
-    rewards,
     security,
-    services,
     shared_memory,
     storage,
-    truncated_sampling,
-    vision,
 )
 from rlt_api.rules.limits import validate_limits
 from rlt_api.rules.metadata import validate_job_name
@@ -60,38 +33,13 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec
 from rlt_api.validation import template_shape
 
-Rule = Callable[[RLTrainingJobSpec], Iterator[Finding]]
-
-TRAINER_RULES: list[Rule] = [
-    *batches.RULES,
-    *layout.RULES,
-    *adapters.RULES,
-    *experts.RULES,
-    *optimizers.RULES,
-    *learning.RULES,
-    *engine_kwargs.RULES,
-    *lengths.RULES,
-    *liger.RULES,
-    *locations.RULES,
-    *engine_memory.RULES,
-    *memory.RULES,
-    *model_families.RULES,
-    *names.RULES,
-    *preferences.RULES,
-    *quantization.RULES,
-    *rewards.RULES,
-    *services.RULES,
-    *truncated_sampling.RULES,
-    *vision.RULES,
-]
-"""Rules for the fields that a command does not use."""
 RULES: list[Rule] = [
+    *framework_rules.RULES,
     *choices.RULES,
     *commands.RULES,
     *shell_words.RULES,
     *launchers.RULES,
     *attachment.RULES,
-    *command_devices.RULES,
     *images.RULES,
     *accelerators.RULES,
     *pods.RULES,
@@ -102,18 +50,14 @@ RULES: list[Rule] = [
     *operations.RULES,
     *queues.RULES,
     *security.RULES,
-    *verl.RULES,
-    *verl_batches.RULES,
-    *override_keys.RULES,
-    *verl_arguments.RULES,
-    *field_job.RULES,
-    *verl_cpus.RULES,
-    *openrlhf.RULES,
-    *openrlhf_batches.RULES,
-    *roll.RULES,
-    *roll_batches.RULES,
 ]
-"""Rules for all other fields."""
+"""The rules of all jobs."""
+
+
+def list_all_rules() -> list[Rule]:
+    """List the rules of all jobs, and those of the frameworks, each once."""
+    own = [rule for framework in FRAMEWORKS.values() for rule in framework.rules]
+    return list(dict.fromkeys([*own, *RULES]))
 
 
 def validate_job_spec(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
@@ -123,7 +67,7 @@ def validate_job_spec(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
 
 def validate_spec(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Validate a spec."""
-    rules = [*RULES, *(TRAINER_RULES if spec.framework.type != "command" else [])]
+    rules = [*RULES, *get_framework(spec).rules]
     yield from (finding for rule in rules for finding in rule(spec))
 
 

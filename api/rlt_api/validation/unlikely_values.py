@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rlt_api.frameworks.known_programs import find_program
+from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.model import quantity_value
 from rlt_api.rules.engine_memory import MAX_UTILIZATION, explain_small_cache
 from rlt_api.rules.model_size import model_size
@@ -53,7 +53,8 @@ def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:
         yield "spec.preflight.command: given: it is a part of level full; set preflight.level to full"
     if spec.preflight.level == "full" and spec.framework.command and not spec.preflight.command:
         program = find_program(spec.framework.command)
-        if program is None or program.in_script or program.own_config:
+        can_shorten = program is not None and get_record(program).shorten is not None
+        if program is None or not can_shorten or program.in_script or program.own_config:
             yield (
                 "spec.preflight.level: full: no step of framework.command can be derived, so that the stage training "
                 "is a warning; set preflight.command to a short run"

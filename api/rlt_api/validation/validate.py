@@ -16,8 +16,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlt_api.findings.finding import Finding, child_path, printable, use
+from rlt_api.frameworks.framework_rules import report_unused_option
 from rlt_api.model import ApiModel
-from rlt_api.rules.choices import TYPE, report_unused_option
+from rlt_api.rules.choices import TYPE
 from rlt_api.rules.limits import validate_within_limits
 from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH, validate_labels_and_annotations, validate_object_name
 from rlt_api.rules.pod_templates import validate_pod_templates

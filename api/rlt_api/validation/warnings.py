@@ -7,15 +7,11 @@ from collections.abc import Iterator, Mapping
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.frameworks.command.launchers import warn_launchers
 from rlt_api.frameworks.command.shell_words import warn_shell_words
-from rlt_api.frameworks.openrlhf.warnings import warn_openrlhf_command
-from rlt_api.frameworks.roll.warnings import warn_roll_command
-from rlt_api.frameworks.verl.argument_warnings import warn_arguments
-from rlt_api.frameworks.verl.cpus import warn_verl_cpus
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.rules.services import warn_urls
-from rlt_api.rules.truncated_sampling import warn_truncated_sampling
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.validation.environment_warnings import (
     warn_cache_folders,
@@ -59,12 +55,7 @@ ESTIMATORS_THAT_READ = {
 def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield one sentence for each warning, with the field and its value first."""
     yield from warn_template_shape(spec)
-    yield from _warn_restarts_without_checkpoint(spec)
-    yield from _warn_memory(spec)
     yield from warn_few_cpus(spec)
-    yield from warn_arguments(spec)
-    yield from warn_openrlhf_command(spec)
-    yield from warn_roll_command(spec)
     yield from warn_environment(spec)
     yield from warn_slow_transport(spec)
     yield from warn_cache_folders(spec)
@@ -77,10 +68,10 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_short_deadline(spec)
     yield from warn_unexpanded_values(spec)
     yield from warn_framework(spec)
-    yield from warn_verl_cpus(spec)
-    if spec.framework.type != "command":
+    if get_framework(spec).reads_fields:
+        yield from _warn_restarts_without_checkpoint(spec)
+        yield from _warn_memory(spec)
         yield from _warn_staleness_without_correction(spec)
-        yield from warn_truncated_sampling(spec)
         yield from _warn_unread_settings(spec.algorithm)
         yield from warn_learning_rate(spec)
         yield from warn_training_on_cpus(spec)
@@ -96,7 +87,7 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
     restarts = spec.failure_policy.max_restarts
     checkpoint = spec.checkpoint
     storage = spec.storage
-    if restarts == 0 or spec.framework.type == "command":
+    if restarts == 0:
         return
     if checkpoint.resume == "never":
         reason = "checkpoint.resume is never"
@@ -114,8 +105,6 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 def _warn_memory(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A job may run out of memory that is accepted: if a size is unknown, or if responses are longer than expected."""
-    if spec.framework.type == "command":
-        return
     if missing := explain_missing_memory_check(spec):
         field, fix = missing
         yield f"{field}: none: whether the job fits into the memory of its accelerators was not validated; {fix}"

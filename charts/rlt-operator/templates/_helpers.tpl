@@ -36,6 +36,146 @@ app.kubernetes.io/part-of: rlt
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
+{{/* The labels of the webhook, which the NetworkPolicies of jobs do not admit either. */}}
+{{- define "rlt-operator.webhookSelectorLabels" -}}
+app.kubernetes.io/name: rlt-webhook
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "rlt-operator.webhookLabels" -}}
+{{ include "rlt-operator.webhookSelectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: rlt
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{/* What the pods of the operator and of the webhook have in common. */}}
+{{- define "rlt-operator.scrapeAnnotations" -}}
+{{- if .Values.metrics.scrapeAnnotations }}
+prometheus.io/scrape: "true"
+{{- if .Values.metrics.authentication }}
+prometheus.io/scheme: https
+prometheus.io/port: {{ .Values.metrics.securePort | quote }}
+{{- else }}
+prometheus.io/port: {{ .Values.metrics.port | quote }}
+{{- end }}
+prometheus.io/path: /metrics
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.metricsOptions" -}}
+- --metrics-port={{ .Values.metrics.port }}
+{{- if .Values.metrics.authentication }}
+- --secure-metrics-port={{ .Values.metrics.securePort }}
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.metricsPorts" -}}
+- name: metrics
+  containerPort: {{ .Values.metrics.port }}
+{{- if .Values.metrics.authentication }}
+- name: https-metrics
+  containerPort: {{ .Values.metrics.securePort }}
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.metricsServicePorts" -}}
+- name: metrics
+  port: {{ .Values.metrics.port }}
+  targetPort: metrics
+{{- if .Values.metrics.authentication }}
+- name: https-metrics
+  port: {{ .Values.metrics.securePort }}
+  targetPort: https-metrics
+{{- end }}
+{{- end -}}
+
+{{/* Who asks for the metrics, and whether it may read them. */}}
+{{- define "rlt-operator.metricsRules" -}}
+{{- if .Values.metrics.authentication }}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.pullAndPriority" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.runtimeOptions" -}}
+{{- with .Values.runtimes.default }}
+- --default-runtime={{ . }}
+{{- end }}
+{{- if .Values.runtimes.required }}
+- --require-runtime
+{{- end }}
+{{- end -}}
+
+{{- define "rlt-operator.probes" -}}
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: metrics
+  periodSeconds: 5
+# The port opens before the first request to the API server. Until then Python loads its modules.
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: metrics
+  periodSeconds: 2
+  failureThreshold: 60
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: metrics
+  periodSeconds: 20
+  timeoutSeconds: 5
+{{- end -}}
+
+{{- define "rlt-operator.placement" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Prometheus, and the pods of the release's namespace, such as that of `helm test`. */}}
+{{- define "rlt-operator.metricsIngress" -}}
+- ports:
+    - port: metrics
+    {{- if .Values.metrics.authentication }}
+    - port: https-metrics
+    {{- end }}
+  from:
+    - podSelector: {}
+    {{- range .Values.networkPolicy.metricsNamespaces }}
+    - namespaceSelector:
+        matchLabels:
+          kubernetes.io/metadata.name: {{ . }}
+    {{- end }}
+{{- end -}}
+
 {{- define "rlt-operator.uiRules" -}}
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs]
@@ -75,7 +215,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Permissions in all namespaces, or in each watched one. No list of Secrets, no writes to pods. */}}
+{{/* Permissions in all namespaces, or in each watched one. No reads of Secrets, no writes to pods. */}}
 {{- define "rlt-operator.rules" -}}
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs]
@@ -157,7 +297,7 @@ capabilities:
   resourceNames: [rayclusters.ray.io, rltrainingjobs.rlt.dev, rlruntimes.rlt.dev]
   verbs: [get]
 {{- if and .Values.webhook.enabled (eq .Values.webhook.certificates "operator") }}
-# Writes the caBundle.
+# Writes the caBundle of the webhook.
 - apiGroups: [admissionregistration.k8s.io]
   resources: [validatingwebhookconfigurations]
   resourceNames: [{{ include "rlt-operator.fullname" . }}]

@@ -11,7 +11,7 @@ from rlt.offline_job import build_offline_job, detect_network, place_earlier_che
 from rlt.validation import ValidatedFiles
 from rlt.yaml_text import to_yaml
 from rlt_api.findings.masking import mask_json, mask_text
-from rlt_api.frameworks.roll import settings as roll
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.training_config import CONFIG_DIRECTORY
 from rlt_cli.file_arguments import FILE, file_argument
 from rlt_cli.file_validation import load_valid_jobs
@@ -151,7 +151,8 @@ def _format_command(job: Job) -> str:
     assert job.spec
     words = [shlex.quote(mask_text(word)) for word in build_command(job, job.spec)]
     line = "".join(f" \\\n  {word}" if "=" in word or word.startswith("--") else f" {word}" for word in words).lstrip()
-    if job.spec.framework.type != "roll":
+    framework = get_framework(job.spec)
+    if framework.build_config is None:
         return line
-    config = mask_json(roll.build_config(job.spec, build_run(job, job.spec)))
-    return f"{line}\n\n# {CONFIG_DIRECTORY}/{roll.CONFIG_FILE}\n{to_yaml(config)}".rstrip()
+    config = mask_json(framework.build_config(job.spec, build_run(job, job.spec)))
+    return f"{line}\n\n# {CONFIG_DIRECTORY}/{framework.files[0]}\n{to_yaml(config)}".rstrip()

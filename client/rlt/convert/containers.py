@@ -12,6 +12,7 @@ from rlt.convert.expansion import parse_json
 from rlt.convert.launch import Launch, is_image_file, note_wrappers
 from rlt.convert.slurm import LONG, Option
 from rlt.convert.text import is_known, mark_plain, protect, reveal, show
+from rlt.convert.wrappers import get_kind, is_working_directory
 from rlt_api.frameworks.mapping import load_mapping
 
 WORKERS = "cluster.workers[]"
@@ -21,11 +22,6 @@ IMAGE_FILE = (
 )
 CODE = "put the code into spec.cluster.image, and variables into spec.cluster.env"
 STORAGE = "use spec.storage.claimName: volumes, not folders of the node"
-WORKING_DIRECTORY = {
-    "-w": "docker", "--workdir": "docker", "--container-workdir": "srun", "--pwd": "apptainer", "--directory": "uv",
-    "--cwd": "apptainer",
-    "-D": "srun", "--chdir": "srun",
-}  # fmt: skip
 MOUNTS = ("-B", "--bind", "--container-mounts", "--mount", "--container-mount-home", "--scratch", "--overlay", "--home")
 RESOURCES = (
     "--nodes", "--gres", "--gpus", "--gpus-per-node", "--gpus-per-task", "--cpus-per-task", "--mem", "--time",
@@ -58,9 +54,7 @@ def apply_options(draft: Draft, launch: Launch) -> None:
     """Carry over the options of the wrappers. The others are named."""
     used = []
     for wrapper, option, value in launch.options:
-        kind = wrapper.split()[0].replace("nvidia-docker", "docker").replace("podman", "docker")
-        kind = kind.replace("singularity", "apptainer")
-        if _apply_option(draft, launch, kind, option, value):
+        if _apply_option(draft, launch, get_kind(wrapper), option, value):
             used.append((option, value))
     note_wrappers(draft, launch, used)
 
@@ -92,7 +86,7 @@ def _apply_option(draft: Draft, launch: Launch, kind: str, option: str, value: s
     if option == "--env-file":
         draft.leave_out(f"{kind} {option} {plain}", "the variables of that file are not read", launch.line)
         return True
-    if WORKING_DIRECTORY.get(option) == kind and is_known(value) and plain.startswith("/"):
+    if is_working_directory(kind, option) and is_known(value) and plain.startswith("/"):
         draft.put("framework.workingDirectory", plain)
         return True
     if option in MOUNTS and kind in ("apptainer", "srun"):
@@ -198,7 +192,8 @@ def _explain(option: str, value: str) -> str:
     """The field or the reason in mapping.toml."""
     option = {"--volume": "-v", "--net": "--network", "--mount": "-v"}.get(option, option)
     settings = [each for each in load_mapping().launch if each.key.startswith(f"docker {option}")]
-    found = next((each for each in settings if value.split("=")[0] in each.key), settings[0] if settings else None)
+    exact = (each for each in settings if each.key == f"docker {option}")
+    found = next((each for each in settings if value.split("=")[0] in each.key), next(exact, None))
     if found is None:
         return "no counterpart"
     text = f"use {', '.join(found.fields)}" if found.fields else found.reason

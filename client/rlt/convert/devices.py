@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlt_api.frameworks.known_programs import Program, parse_value
+from rlt_api.frameworks.arguments import Program, parse_value
 
 ROLES = ("actor", "ref", "critic", "reward")
 VERL_DEVICES = 8
@@ -32,13 +32,13 @@ class Demand:
     """The resource of the devices, if the program names it."""
 
 
-def find_demand(words: Sequence[str], program: Program | None, size: int | None, given: bool) -> Demand:
-    """The demand of a program. `size`: devices of a node, as far as the script shows them. `given`: whether the script
-    asks for nodes, so that the program's default does not count."""
+def find_demand(words: Sequence[str], program: Program | None, size: int | None, given: int | None) -> Demand:
+    """The demand of a program. `size`: devices of a node, as far as the script shows them. `given`: the nodes that
+    the script asks for."""
     if program is not None and program.name == "verl":
-        return _count_verl(program, size, given)
+        return _count_verl(program, size, given is not None)
     if program is not None and program.name == "openrlhf":
-        return _count_openrlhf(program, size)
+        return _count_openrlhf(program, size, given)
     flags = read_flags(words)
     overrides = read_overrides(words)
     if "actor-num-gpus-per-node" in flags or "rollout-num-gpus" in flags:
@@ -89,7 +89,7 @@ def _integer(values: Mapping[str, str], key: str, default: int | None = None) ->
     return int(text) if text.isdigit() else None
 
 
-def _count_verl(program: Program, size: int | None, given: bool) -> Demand:
+def _count_verl(program: Program, size: int | None, given: int | None) -> Demand:
     values = program.values
     texts = {key: str(value) for key, value in values.items()}
     device = str(values.get("trainer.device", "cuda"))
@@ -127,7 +127,7 @@ def _join_pools(pools: Sequence[tuple[str, int | None, int | None]], size: int |
     return Demand(pods, count, what, resource)
 
 
-def _count_openrlhf(program: Program, size: int | None) -> Demand:
+def _count_openrlhf(program: Program, size: int | None, given: int | None) -> Demand:
     """OpenRLHF's roles share devices with --colocate_all_models, in 0.11 --train.colocate_all, else they add up.
 
     The options are from openrlhf/cli/train_ppo_ray.py.
@@ -146,8 +146,10 @@ def _count_openrlhf(program: Program, size: int | None) -> Demand:
     total = max(total, engines) if shared else total + engines
     if not total or not per_node:
         return Demand()
+    if size is None and given and total % given == 0:
+        size = total // given
     pods, count = split_total(total, size, per_node)
-    return Demand(pods, count, f"roles together {total}")
+    return Demand(pods, count, f"together {total}")
 
 
 def _count_slime(flags: Mapping[str, str], size: int | None) -> Demand:
@@ -199,7 +201,7 @@ def _count_skyrl(overrides: Mapping[str, str], size: int | None) -> Demand:
         critic = _integer(overrides, f"{place}critic_num_nodes", 1) or 1
         total += critic * (_integer(overrides, f"{place}critic_num_gpus_per_node", 0) or 0)
     pods, devices = split_total(total, size, per_node)
-    return Demand(pods, devices, f"roles and engines together {total}")
+    return Demand(pods, devices, f"with the engines together {total}")
 
 
 def _count_hydra(overrides: Mapping[str, str], size: int | None) -> Demand:

@@ -42,6 +42,8 @@ class Assignment:
     what: str
     line: int
     is_read: bool = False
+    value: str = ""
+    """The value, if it is not as it is written."""
 
 
 @dataclass

@@ -10,12 +10,12 @@ from typing import Any
 
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.reader import Json, Reader, flatten, write_number
-from rlt_api.frameworks.known_programs import parse_value
+from rlt_api.frameworks.arguments import parse_value
 
 WORKERS = "cluster.workers[]"
 CONFIGS = "/mnt/rlt/config"
 NEMO_BLOCKS = ("grpo", "ppo", "distillation", "dpo", "rm", "sft")
-"""Blocks of a config of NeMo-RL: its program is examples/run_BLOCK.py (github.com/NVIDIA-NeMo/RL, examples)."""
+"""Blocks of NeMo-RL's configs. The program is examples/run_BLOCK.py (github.com/NVIDIA-NeMo/RL)."""
 NEMO_KEYS = {"policy", "cluster", "loss_fn", "checkpointing", "logger", "data", "data_plane"}
 NEMO_BASE = re.compile(r"((vlm_)?(grpo|sft)|ppo|distillation|dpo|rm|dapo|prorl)[\w.-]*\.yaml")
 """Name of the config that a recipe extends."""

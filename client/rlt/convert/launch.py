@@ -11,7 +11,7 @@ from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.environment import apply_environment
 from rlt.convert.shell import Command, Script, read_script
 from rlt.convert.text import UNQUOTED, is_known, mark_plain, reveal, show
-from rlt.convert.wrappers import WRAPPERS, Wrapper
+from rlt.convert.wrappers import WRAPPERS, Wrapper, get_kind, is_working_directory
 
 __all__ = ["Launch", "apply_environment", "find_inner_script", "list_launches", "unwrap"]
 
@@ -56,10 +56,11 @@ def unwrap(command: Command) -> Launch:
         words = list(launch.words[len(wrapper.name.split()) :])
         launch.wrappers.append(wrapper)
         module = False
+        directory = ""
         while words and _is_option(words[0], wrapper) and words[0] != "--":
             if wrapper.name in ("uv run", "coverage run") and words[0] in ("-m", "--module"):
                 module = True
-                words.pop(0)
+                launch.options.append((wrapper.name, words.pop(0), ""))
                 break
             option, equals, value = words.pop(0).partition("=")
             if not option.startswith("-"):
@@ -71,6 +72,8 @@ def unwrap(command: Command) -> Launch:
             if not equals and not re.fullmatch(wrapper.flags, option) and words:
                 option, value = _split_short(option) or (option, words.pop(0))
             launch.options.append((wrapper.name, option, value))
+            if is_working_directory(get_kind(wrapper.name), option) and reveal(value).startswith("/"):
+                directory = reveal(value)
         if words[:1] == ["--"]:
             launch.options.append((wrapper.name, words.pop(0), ""))
         elif wrapper.target and words:
@@ -80,6 +83,7 @@ def unwrap(command: Command) -> Launch:
                 launch.directory = "" if "docker" in wrapper.name or "podman" in wrapper.name else launch.directory
             else:
                 launch.options.append((wrapper.name, target, ""))
+        launch.directory = directory or launch.directory
         if words[:1] == ["--"]:
             words.pop(0)
         if wrapper.name in ("uv run", "coverage run") and words:

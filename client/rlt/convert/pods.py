@@ -14,6 +14,7 @@ from rlt.convert.environment import apply_environment
 from rlt.convert.reader import Json, Reader, show
 from rlt.convert.text import SECRET
 from rlt_api.rules.environment import RESERVED_NAMES
+from rlt_api.rules.pod_templates import RESERVED_VOLUMES
 
 POD_FIELDS = (
     "affinity", "automountServiceAccountToken", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases",
@@ -36,8 +37,6 @@ TOPOLOGIES = {
     "kueue.x-k8s.io/podset-preferred-topology": "preferred",
 }
 """Annotation with the label of a topology level -> spec.scheduling.topology.mode."""
-RESERVED_VOLUMES = re.compile("shared-memory|storage|training-config|ray-token|model-cache|(functions|host)-[0-9]+")
-"""Names of the operator's volumes."""
 
 
 @dataclass

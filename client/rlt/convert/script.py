@@ -24,8 +24,10 @@ from rlt.convert.shell import Script, read_script
 from rlt.convert.slurm import LONG, Option, apply_directives, build_variables, count_gpus, read_directives
 from rlt.convert.text import is_known, mark_plain, reveal, show
 from rlt.convert.verl_job import build_verl_job
-from rlt_api.frameworks.known_programs import Program, find_program, find_roll_script
+from rlt_api.frameworks.arguments import Program
+from rlt_api.frameworks.known_programs import find_program
 from rlt_api.frameworks.mapping import load_mapping
+from rlt_api.frameworks.roll.script import find_roll_script
 
 __all__ = ["apply_devices", "build_command", "convert_script"]
 
@@ -50,6 +52,16 @@ NO_PROGRAM = "the script ends without a training program"
 
 def convert_script(text: str, to: str) -> Draft:
     """Convert a script or a command line. `to`: command, builtin or verl. Raises ConvertError."""
+    try:
+        return _convert_script(text, to)
+    except RecursionError:
+        message = (
+            "line 1: its commands, quotes or substitutions are too deep in each other: pass the training command alone."
+        )
+        raise ConvertError(message) from None
+
+
+def _convert_script(text: str, to: str) -> Draft:
     draft = Draft()
     directives = read_directives(text)
     script = read_script(text, build_variables(directives))
@@ -76,7 +88,7 @@ def convert_script(text: str, to: str) -> Draft:
         draft.name = draft.name or reveal(str(program.values.get("trainer.experiment_name", "")))
     demand = apply_devices(draft, program, words, find_size(launches, training))
     _note_directives(draft, directives, demand)
-    _set_vendor(draft, text)
+    _set_vendor(draft, text, {**training.exported, **training.environment})
     others = [(each, index < launches.index(training)) for index, each in enumerate(launches) if each is not training]
     _note_loop(draft, training, others)
     apply_others(draft, [each for each in others if each[0] not in containers or not each[0].inner], to)
@@ -215,7 +227,9 @@ def _list_submitted(launches: Sequence[Launch], training: Launch) -> dict[str, O
 
 def _apply_working_directory(draft: Draft, training: Launch) -> None:
     directory = training.directory
-    if directory and not draft.get("framework.workingDirectory") and not draft.get("framework.runtimeEnv.workingDir"):
+    is_submitted = any(each.name == "ray job submit" for each in training.wrappers)
+    is_set = draft.get("framework.workingDirectory") is not None and is_submitted
+    if directory and not is_set and not draft.get("framework.runtimeEnv.workingDir"):
         draft.put("framework.workingDirectory", directory)
 
 
@@ -258,7 +272,7 @@ def apply_devices(draft: Draft, program: Program | None, words: Sequence[str] = 
     given = draft.get(f"{WORKERS}.replicas")
     count = draft.get(f"{WORKERS}.accelerator.count")
     size = count or size
-    demand = find_demand(words, program, size, given is not None)
+    demand = find_demand(words, program, size, given)
     what = demand.what
     if demand.nodes:
         draft.put(f"{WORKERS}.replicas", demand.nodes)
@@ -272,7 +286,7 @@ def apply_devices(draft: Draft, program: Program | None, words: Sequence[str] = 
         draft.put(f"{WORKERS}.accelerator.resourceName", demand.resource)
     if what:
         nodes = demand.nodes or given or 1
-        draft.leave_out("devices of the roles", f"{what}: {nodes} pods with {devices} each".replace("roles ", ""))
+        draft.leave_out("devices of the roles", f"{what}: {nodes} pods with {devices} each")
     if not demand.nodes and not given:
         draft.leave_out("the number of nodes", "it is not in the script: set spec.cluster.workers[].replicas")
     return demand
@@ -297,10 +311,14 @@ def _note_directives(draft: Draft, directives: Mapping[str, Option], demand: Dem
             draft.leave_out(option.describe(name), "the arguments of the program give it", option.line)
 
 
-def _set_vendor(draft: Draft, text: str) -> None:
+def _set_vendor(draft: Draft, text: str, variables: Mapping[str, str]) -> None:
     """The resource of the devices. A count that the script does not give is asked for."""
     resource = draft.get(f"{WORKERS}.accelerator.resourceName")
     content = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    visible = (variables.get(name, "") for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"))
+    if any(re.match(r"\d", value) for value in visible) or "rocm" in str(draft.get("cluster.image")):
+        resource = "amd.com/gpu"
+        draft.put(f"{WORKERS}.accelerator.resourceName", resource)
     if resource is None:
         found = (
             "amd.com/gpu"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from rlt.convert.conditions import describe_condition, find_status
-from rlt.convert.expansion import Assignment, Scope, expand, expand_document, expand_text, is_inline
+from rlt.convert.expansion import MAX_ITEMS, Assignment, Scope, expand, expand_document, expand_text, is_inline
 from rlt.convert.grammar import (
     Case,
     Function,
@@ -30,7 +30,7 @@ from rlt.convert.grammar import (
     parse_script,
 )  # fmt: skip
 from rlt.convert.text import EXPANSION, SECRET, is_known, requote, reveal, show, show_source
-from rlt.convert.words import Word
+from rlt.convert.words import Word, split_words
 
 __all__ = ["Command", "Script", "Skipped", "read_script", "reveal"]
 
@@ -39,6 +39,8 @@ DECLARING = ("export", "declare", "readonly", "local", "typeset")
 DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?-(.*)\}", re.DOTALL)
 MAX_DEPTH = 12
 """Maximum number of functions and scripts inside each other."""
+MAX_LENGTH = 65536
+"""Maximum length of a value."""
 MAX_RUNS = 256
 """Maximum number of times that the body of a loop is read."""
 
@@ -126,7 +128,8 @@ def read_script(
             script.notes.append((raw, "the function is not called", function.line))
     for assignment in script.assignments:
         if not assignment.is_read and assignment.name not in script.exported:
-            script.notes.append((assignment.what, "nothing in the job uses it", assignment.line))
+            value = f": {assignment.value}" if assignment.value else ""
+            script.notes.append((assignment.what, f"nothing in the job uses it{value}", assignment.line))
     for written, line in dict.fromkeys(script.scope.empty):
         why = "the job has no arguments of a script: add them to the command"
         script.notes.append((f'"{written}"', why, line))
@@ -235,7 +238,8 @@ class _Reader:
             status = find_status(condition, self.scope)
             shown = describe_condition(condition, self.scope)
             if self.is_followed(body):
-                self.note(written, "it depends on the machine: the training is in this branch", condition.line)
+                why = f"it depends on the machine: {shown}: the training is in this branch"
+                self.note(written, why, condition.line)
                 taken = True
                 self.run_list(body)
             elif status is None:
@@ -372,9 +376,9 @@ class _Reader:
         name = words[0]
         text = self.get_source(node)
         document = self.get_document(node.redirects)
-        if name in (":", "true", "["):
-            self.note(" ".join(map(show, words)), "it changes nothing in the job", node.line)
-        elif name in ("[[", "test", "false") or name.startswith("(("):
+        if name in (":", "true"):
+            self.note(text, "it sets defaults, and runs nothing", node.line)
+        elif name in ("[", "[[", "test", "false") or name.startswith("(("):
             condition = describe_condition(List(node.line, 0, 0, (Item(node.line, 0, 0, (node,)),)), self.scope)
             self.note(text, f"a condition: {condition}", node.line)
         elif name in ("cd", "pushd") and is_known(words[-1]) and len(words) > 1:
@@ -407,17 +411,26 @@ class _Reader:
             self.read_variables(words, document, node)
         elif name == "eval":
             inner = read_script(reveal(" ".join(words[1:])), self.get_values(), node.line, (), self.scope.directory)
-            self.adopt(inner, node.line)
+            self.note(text, "its commands are read", node.line)
+            self.adopt(inner, self.show_redirects(node.redirects))
         else:
             self.record(node, words, environment, piped, document)
 
     def get_values(self) -> dict[str, str]:
         return dict(self.scope.variables)
 
-    def adopt(self, inner: Script, line: int) -> None:
-        self.script.commands += [
-            replace(each, exported={**self.get_exported(), **each.exported}) for each in inner.commands
-        ]
+    def adopt(self, inner: Script, redirects: str) -> None:
+        """Take over the commands of an inner script, which runs in the same shell."""
+        for command in inner.commands:
+            self.script.commands.append(
+                replace(
+                    command,
+                    exported={**self.get_exported(), **command.exported},
+                    background=command.background or self.background,
+                    redirects=" ".join(filter(None, (command.redirects, redirects))),
+                    loop=command.loop or self.loop,
+                )
+            )
         self.scope.variables.update(inner.scope.variables)
         self.script.notes += inner.notes
 
@@ -552,7 +565,7 @@ class _Reader:
     def assign(self, word: Word, match: re.Match[str]) -> None:
         name = match[1]
         value = match[4]
-        what = show(f"{name}={'…' if SECRET.search(name) else value}")
+        what = show_source(f"{name}={'…' if SECRET.search(name) else value}")
         if value.startswith("(") and value.endswith(")"):
             self.assign_array(name, value, bool(match[3]), word)
         elif match[2] is not None:
@@ -565,25 +578,29 @@ class _Reader:
             before.is_read = True
         items = self.scope.arrays.get(name, [])
         is_whole = any(EXPANSION.fullmatch(each) for each in items)
-        if self.scope.variables.get(name) == "":
+        if self.scope.variables.get(name) == "" or self.scope.arrays.get(name) == []:
             self.note(what, "it is empty", word.line)
         if name in self.scope.unknown or is_whole or not all(map(is_inline, items)):
             self.note(what, "the machine of the script computes it: it is not in the script", word.line)
             assignment.is_read = True
+        shown = show(self.scope.variables.get(name, "")[:MAX_LENGTH])
+        assignment.value = shown if "$" in what and shown != value else ""
         self.script.assignments.append(assignment)
         self.scope.assignments[name] = assignment
 
     def assign_array(self, name: str, value: str, is_added: bool, word: Word) -> None:
-        from rlt.convert.words import split_words
-
         before = self.scope.arrays.get(name, []) if is_added else []
         items: list[str] = []
         for each in split_words(value[1:-1], word.line):
             if not each.operator:
                 keyed = re.fullmatch(r"\[[^]]+\]=(.*)", each.text, re.DOTALL)
                 items += expand(replace(each, text=keyed[1]) if keyed else each, self.scope)
-        self.scope.arrays[name] = [*before, *items]
         self.scope.variables.pop(name, None)
+        if len(before) + len(items) > MAX_ITEMS:
+            self.scope.arrays.pop(name, None)
+            self.scope.unknown[name] = f"line {word.line}: an array with {len(before) + len(items)} items"
+            return
+        self.scope.arrays[name] = [*before, *items]
         self.scope.unknown.pop(name, None)
 
     def assign_item(self, name: str, index: str, value: str, word: Word) -> None:
@@ -605,14 +622,13 @@ class _Reader:
             text = self.scope.variables.get(name, "") + text
         self.scope.arrays.pop(name, None)
         own = [expansion for _, expansion in EXPANSION.findall(text)]
-        if all(is_inline(f"\ue004{each}\ue002") or not each.startswith("$(") for each in own) and not any(
-            re.fullmatch(rf"\$\{{?{name}\b.*", each) for each in own
-        ):
+        refers_to_itself = any(re.fullmatch(rf"\$\{{?{name}\b.*", each) for each in own)
+        if is_inline(text) and not refers_to_itself and len(text) <= MAX_LENGTH:
             self.scope.variables[name] = text
             self.scope.unknown.pop(name, None)
         else:
             self.scope.variables.pop(name, None)
-            self.scope.unknown[name] = f"line {word.line}: {show(value)}"
+            self.scope.unknown[name] = f"line {word.line}: {show(value[:MAX_LENGTH])}"
 
 
 def _list_assignments(node: Node) -> Iterator[Word]:

@@ -17,7 +17,7 @@ from rlt.convert.draft import Draft
 from rlt.convert.rendering import drop, hold_invalid, list_invalid, restore
 from rlt.convert.settings import apply_settings
 from rlt.convert.text import reveal
-from rlt_api.frameworks.known_programs import Argument, Program, parse_value
+from rlt_api.frameworks.arguments import Argument, Program, parse_value
 from rlt_api.frameworks.mapping import Setting, find, load_mapping
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl.overrides import format_value

@@ -46,6 +46,7 @@ WRAPPERS = (
     Wrapper("coverage run", r"-[ap]|--(append|branch|parallel-mode)"),
     Wrapper("srun", STEP_FLAGS, ON_HEAD),
     Wrapper("docker run", CONTAINER_FLAGS, CONTAINER, "image"),
+    Wrapper("docker create", CONTAINER_FLAGS, CONTAINER, "image"),
     Wrapper("nvidia-docker run", CONTAINER_FLAGS, CONTAINER, "image"),
     Wrapper("podman run", CONTAINER_FLAGS, CONTAINER, "image"),
     Wrapper("docker exec", CONTAINER_FLAGS, CONTAINER, "container"),
@@ -79,3 +80,20 @@ WRAPPERS = (
     Wrapper("command"),
     Wrapper("builtin"),
 )
+WORKING_DIRECTORY = {
+    "-w": "docker", "--workdir": "docker", "--container-workdir": "srun", "--pwd": "apptainer", "--directory": "uv",
+    "--cwd": "apptainer",
+    "-D": "srun", "--chdir": "srun",
+}  # fmt: skip
+"""Options with the folder in which the program runs, and the command that has them."""
+
+
+def get_kind(name: str) -> str:
+    """The command of a wrapper, or the one with the same options."""
+    kind = name.split()[0]
+    return {"nvidia-docker": "docker", "podman": "docker", "singularity": "apptainer"}.get(kind, kind)
+
+
+def is_working_directory(kind: str, option: str) -> bool:
+    """Whether an option sets the folder in which the program runs."""
+    return WORKING_DIRECTORY.get(option) == kind

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlt_api.blocks.operations import Observability, Wandb
 from rlt_api.blocks.resources import EnvVar, KeyReference
 from rlt_api.findings.masking import MASK
-from rlt_api.frameworks.roll import settings as roll
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.pod_variables import list_pod_variables
@@ -71,7 +71,7 @@ def get_stop_timeout(spec: RLTrainingJobSpec) -> int:
 
 
 def _saves_at_its_end(spec: RLTrainingJobSpec) -> bool:
-    return spec.framework.type == "command" or spec.checkpoint.save_freq > 0
+    return not get_framework(spec).reads_fields or spec.checkpoint.save_freq > 0
 
 
 def _divide_grace_period(spec: RLTrainingJobSpec) -> int:
@@ -93,8 +93,7 @@ def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
         values["HF_HUB_OFFLINE"] = "1"
     if observability.timeline and observability.timeline.enabled:
         values["RAY_PROFILING"] = "1"
-    if spec.framework.type == "roll":
-        values |= {"MODEL_DOWNLOAD_TYPE": "HUGGINGFACE_HUB", "PYTHONPATH": ":".join(roll.list_python_paths(spec))}
+    values |= get_framework(spec).list_variables(spec)
     if observability.wandb:
         values |= _build_wandb_env(observability.wandb, job)
     if observability.tensorboard:

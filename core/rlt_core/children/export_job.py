@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlt_api.frameworks.export import Export
+from rlt_api.frameworks.framework_type import Export
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.schema.crd import GROUP, KIND, VERSION
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import training_group
@@ -34,7 +35,7 @@ def build_export_job(job: Job, spec: RLTrainingJobSpec, export: Export, step: in
     The builtin trainer exports on a node like the head's, without accelerators. The programs of verl and ROLL
     need the memory of a training worker, and one accelerator for Megatron.
     """
-    group = None if spec.framework.type == "builtin" else training_group(spec)
+    group = training_group(spec) if get_framework(spec).exports_on_a_worker else None
     owner = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "name": job.name, "uid": job.uid}
     labels = {names.JOB_LABEL: job.name, "app.kubernetes.io/managed-by": MANAGED_BY}
     return {

@@ -6,26 +6,19 @@ from math import ceil
 from typing import Literal
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.frameworks.known_programs import find_program
+from rlt_api.frameworks.known_programs import find_program, get_record
+from rlt_api.frameworks.preflight import reject_engine
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.model import quantity_value
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_DIRECTORY, CONFIG_FILE
 from rlt_core import names
-from rlt_core.children.argument_paths import list_argument_models, list_argument_names, list_argument_prompts
-from rlt_core.children.preflight_engine import build_engine
-from rlt_core.children.preflight_trial import build_trial
+from rlt_core.children.preflight_inputs import list_data_files, list_model_folders, list_repositories
 from rlt_core.children.program import build_command
 from rlt_core.job import Job
-from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Repository, Trial
+from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Trial
 
-VERL_DTYPE = "actor_rollout_ref.rollout.dtype"
-VERL_TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
-POLICIES = {"verl": "actor_rollout_ref.model.path", "openrlhf": "actor_model_name_or_path"}
-"""Program -> the argument with the policy, a folder or a name on the hub."""
-OTHER_HUBS = ("VERL_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE")
-"""Variables that select ModelScope (verl/utils/import_utils.py, vllm/envs.py)."""
 CHECKPOINT_BYTES = 12
 """Bytes of a parameter in a checkpoint: float32, with Adam's two moments."""
 TRIAL_DIRECTORY = ".preflight-trial"
@@ -44,6 +37,11 @@ def has_preflight(spec: RLTrainingJobSpec) -> bool:
     return get_level(spec) != "none"
 
 
+def has_trial(spec: RLTrainingJobSpec) -> bool:
+    """Whether the checks train for some steps."""
+    return get_level(spec) == "full"
+
+
 def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
     """Build the expectations. The pods are built from the same values."""
     level = get_level(spec)
@@ -52,10 +50,9 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
     size = model_size(model) if model else None
     copies = 2 if spec.algorithm.critic else 1
     bandwidth = spec.preflight.min_bus_bandwidth
-    is_builtin = spec.framework.type == "builtin"
-    config = f"{CONFIG_DIRECTORY}/{CONFIG_FILE}"
+    framework = get_framework(spec)
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
-    engine, trial = _plan_full(job, spec, run_directory) if level == "full" and not is_builtin else (None, None)
+    engine, trial = _plan_full(job, spec, run_directory) if level == "full" and not framework.trial else (None, None)
     return Expected(
         level=level,
         head=Group("headgroup", 1, 0, 0, size_shared_memory(head).size),
@@ -74,7 +71,7 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
         checkpoints=count_checkpoints(spec),
         min_bus_bandwidth=bandwidth * 1e9 if bandwidth is not None else None,
         bfloat16=uses_bfloat16(spec),
-        trial=["rlt-trainer", "trial", "--config", config] if level == "full" and is_builtin else None,
+        trial=[*framework.trial] if level == "full" and framework.trial else None,
         engine=engine if isinstance(engine, Engine) else None,
         framework_trial=trial if isinstance(trial, Trial) else None,
         not_possible=[each for each in (engine, trial) if isinstance(each, NotPossible)],
@@ -92,39 +89,20 @@ def _plan_full(
             for name, stage in (("engine", "services"), ("training-step", "training"))
         )
         return engine, trial
+    framework = get_framework(spec)
     command = build_command(job, spec)
-    return build_engine(command, spec), build_trial(command, spec, f"{run_directory}/{TRIAL_DIRECTORY}")
+    assert framework.build_trial
+    started = _limit_engine(framework.build_engine(spec, command), spec)
+    return started, framework.build_trial(spec, command, f"{run_directory}/{TRIAL_DIRECTORY}")
 
 
-def list_model_folders(spec: RLTrainingJobSpec) -> list[str]:
-    """Return the folders with models, which every pod reads. Names on the hub are not included."""
-    critic = spec.algorithm.critic
-    paths = [spec.model.path if spec.model else None, critic.model_path if critic else None]
-    paths += [*(reward.model for reward in spec.rewards), *list_argument_models(spec)]
-    return sorted({path for path in paths if path and path.startswith("/")})
-
-
-def list_repositories(spec: RLTrainingJobSpec) -> list[Repository]:
-    """Return the models and data sets on the Hugging Face hub.
-
-    With preflight.only, the steps that may download them do not run.
-    """
-    if spec.preflight.only and spec.framework.prepare:
-        return []
-    if any(variable.name in OTHER_HUBS for variable in spec.cluster.env):
-        return []
-    critic = spec.algorithm.critic
-    model = spec.model
-    data = spec.data
-    named = {
-        **dict.fromkeys(list_argument_names(spec)),
-        **dict.fromkeys(reward.model for reward in spec.rewards if reward.model),
-        **({critic.model_path: critic.model_revision} if critic and critic.model_path else {}),
-        **({model.path: model.revision} if model and model.path else {}),
-    }
-    models = [Repository(name, "model", revision) for name, revision in named.items() if not name.startswith("/")]
-    sets = [Repository(data.hub.name, "dataset", data.hub.revision)] if data and data.hub else []
-    return [*models, *sets]
+def _limit_engine(engine: Engine | NotPossible | None, spec: RLTrainingJobSpec) -> Engine | NotPossible | None:
+    """The engine, if a pod has its accelerators."""
+    largest = max((each.accelerator.count for each in spec.cluster.workers if each.accelerator), default=1)
+    if isinstance(engine, Engine) and engine.tensor_parallel_size > largest:
+        size = engine.tensor_parallel_size
+        return reject_engine(f"Its tensor parallel size {size} is larger than the {largest} accelerators of a pod.")
+    return engine
 
 
 def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:
@@ -133,21 +111,7 @@ def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:
     if spec.model is not None:
         return spec.model.dtype == "bfloat16"
     program = find_program(spec.framework.command or [])
-    return program is not None and program.name == "verl" and program.values.get(VERL_DTYPE, "bfloat16") == "bfloat16"
-
-
-def list_data_files(spec: RLTrainingJobSpec) -> list[str]:
-    """Return the files and folders with prompts, which the head reads.
-
-    With preflight.only, the steps that may create them do not run.
-    """
-    data = spec.data
-    if spec.preflight.only and spec.framework.prepare:
-        return []
-    if data is None:
-        return list_argument_prompts(spec)
-    published = [data.path] if data.path and data.preset in ("gsm8k", "math") else []
-    return [*published, *(data.files or []), *(data.val_files or [])]
+    return program is not None and get_record(program).uses_bfloat16(program)
 
 
 def count_checkpoints(spec: RLTrainingJobSpec) -> int:
@@ -167,18 +131,18 @@ def count_checkpoints(spec: RLTrainingJobSpec) -> int:
 def _find_template_folder(spec: RLTrainingJobSpec) -> str | None:
     """The folder of the policy, of which prompts have the chat template."""
     model = spec.model.path if spec.model and spec.data else None
-    if spec.framework.type == "command":
+    if not get_framework(spec).reads_fields:
         program = find_program(spec.framework.command or [])
-        model = str(program.values.get(POLICIES[program.name], "")) if program and not program.in_script else None
+        model = str(program.values.get(get_record(program).policy, "")) if program and not program.in_script else None
     return model if model and model.startswith("/") and not _find_template(spec) else None
 
 
 def _find_template(spec: RLTrainingJobSpec) -> str | None:
     """The chat template in the job."""
-    if spec.framework.type != "command":
+    if get_framework(spec).reads_fields:
         return spec.data.chat_template if spec.data else None
     program = find_program(spec.framework.command or [])
-    template = program.values.get(VERL_TEMPLATE) if program else None
+    template = program.values.get(get_record(program).chat_template) if program else None
     return template if isinstance(template, str) else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -56,7 +57,7 @@ def _build_head_group(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 def _build_role_resource(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
     """In rollout.mode separate: the custom resource that distinguishes train workers from rollout workers in Ray."""
-    if spec.framework.type != "builtin" or rollout_group(spec) is None:
+    if not get_framework(spec).roles_as_resources or rollout_group(spec) is None:
         return {}
     resource = ROLLOUT_RESOURCE if group is rollout_group(spec) else TRAIN_RESOURCE
     return {"resources": f"'{json.dumps({resource: 1})}'"}  # quoted for the shell that runs `ray start`

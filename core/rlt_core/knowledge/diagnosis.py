@@ -44,13 +44,18 @@ class LogFinding:
     """Address or name of the node that the line names. Empty without one."""
 
 
-def diagnose_logs(streams: Iterable[BinaryIO], *, expects_rdma: bool = False) -> list[LogFinding]:
+def diagnose_logs(streams: Iterable[BinaryIO], *, expects_rdma: bool = False, failed: bool = False) -> list[LogFinding]:
     """Search logs, opened in binary mode, for failures. The best explanation is first.
 
     `expects_rdma`: whether the nodes have RDMA that the job uses. Otherwise, variables in the logs show it.
+    `failed`: whether the program is known to have failed. Otherwise, errors before its last step count only if another
+    failure follows.
     """
     entries = load_entries()
-    logs = [scan_log(stream, entries, index, expects_rdma=expects_rdma) for index, stream in enumerate(streams)]
+    logs = [
+        scan_log(stream, entries, index, expects_rdma=expects_rdma, failed=failed)
+        for index, stream in enumerate(streams)
+    ]
     matches = [match for log in logs for match in log.matches]
     last_lines = {rank: line for log in logs for rank, line in log.ranks.last.items()}
     world_size = max((log.world_size for log in logs), default=0)

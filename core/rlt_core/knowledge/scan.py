@@ -71,12 +71,14 @@ class ScannedLog:
     ranks: RankLines
 
 
-def scan_log(stream: BinaryIO, entries: Sequence[Entry], log: int = 0, *, expects_rdma: bool = False) -> ScannedLog:
+def scan_log(
+    stream: BinaryIO, entries: Sequence[Entry], log: int = 0, *, expects_rdma: bool = False, failed: bool = False
+) -> ScannedLog:
     """Search a log for all entries. `log` is its index among several."""
     scan = LogScan(entries, log, SocketFallback(expects_rdma))
     for number, text, kept in _read_chunks(stream):
         scan.read(text, kept, number)
-    return scan.finish()
+    return scan.finish(failed)
 
 
 class LogScan:
@@ -118,19 +120,20 @@ class LogScan:
         if any(match.entry.compares_ranks for match in self._found.values()):
             self._ranks.read(text)
 
-    def finish(self) -> ScannedLog:
-        """Add what the end of the log shows."""
+    def finish(self, failed: bool) -> ScannedLog:
+        """Add what the end of the log shows. `failed`: whether the program is known to have failed."""
         found = self._found
         end = self._tail.decode("utf-8", "replace")
         if last := find_last_line(end, self._entries):
             entry, line, breaks = last
             found[entry.code] = _build_match(entry, line, line, self._log, self._lines - breaks)
         found |= _find_sockets(self._sockets, self._entries, self._log)
+        self._fallback.tracebacks.failed |= failed
         known = {match.line: match.evidence for match in (*self._stale.values(), *found.values())}
         for each in self._fallback.find(self._entries, known, end, self._lines):
             match = _build_match(each.entry, each.raw, each.evidence, self._log, each.line)
             found[each.entry.code] = replace(match, process=each.process or match.process, detail=each.detail)
-        found = {**_recall(self._stale, found), **found}
+        found = {**_recall(self._stale, found, failed), **found}
         return ScannedLog(sorted(found.values(), key=lambda each: each.line), self._world_size, self._ranks)
 
     def _search(
@@ -166,12 +169,12 @@ class LogScan:
             self._search(text, words, number, self._lines, dict.fromkeys(passed, progress), passed)
 
 
-def _recall(stale: Mapping[str, Match], found: Mapping[str, Match]) -> dict[str, Match]:
+def _recall(stale: Mapping[str, Match], found: Mapping[str, Match], failed: bool) -> dict[str, Match]:
     """What was set aside and explains a failure after it: all if only wrappers follow, otherwise failures of nodes."""
     errors = any(match.entry.severity == "error" for match in found.values())
     wrappers = any(match.entry.severity == "wrapper" for match in found.values())
     if not errors:
-        return dict(stale) if wrappers else {}
+        return dict(stale) if wrappers or failed else {}
     return {code: match for code, match in stale.items() if match.entry.priority >= NODE_FAILURE}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_core import names
@@ -65,7 +66,7 @@ def _build_options(job: Job, spec: RLTrainingJobSpec) -> list[str]:
     given = 0 if spec.observability.debugger != "none" else policy.progress_deadline_seconds
     if given is not None:
         options += ["--progress-deadline", str(given)]
-    elif spec.framework.type == "builtin":
+    elif get_framework(spec).reports_progress:
         options += ["--first-step-deadline", str(FIRST_STEP_SECONDS)]
     total = spec.training.total_steps or spec.framework.total_steps
     if total is not None:
@@ -76,7 +77,7 @@ def _build_options(job: Job, spec: RLTrainingJobSpec) -> list[str]:
 def _build_arguments(job: Job, spec: RLTrainingJobSpec, any_port: bool) -> tuple[list[str], list[str]]:
     """The options of run-command, and the command."""
     port = ["--port", "0"] if any_port else []
-    if spec.framework.type == "builtin":
+    if get_framework(spec).reports_progress:
         return ["--no-progress"], [*build_command(job, spec), *port]
     arguments = build_run_command_arguments(job, spec)
     end = arguments.index("--")

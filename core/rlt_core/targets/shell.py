@@ -67,12 +67,12 @@ def build_files(files: Mapping[str, str]) -> list[str]:
 
 def build_programs_file(launch: Launch) -> list[str]:
     """Lines that write the end of the script, `build_programs`, to a file."""
-    return [f"sed '1,/^{PROGRAMS_MARK}$/d' \"$0\" > {shlex.quote(launch.encoded_programs)}"]
+    return [f"sed -n '1,/^{PROGRAMS_MARK}$/d; s/^#//p' \"$0\" > {shlex.quote(launch.encoded_programs)}"]
 
 
 def build_programs(launch: Launch) -> list[str]:
-    """The end of a script: rlt's programs, which bash does not reach."""
-    return ["exit", "", PROGRAMS_MARK, launch.programs, ""]
+    """The end of a script: rlt's programs as comments."""
+    return ["", PROGRAMS_MARK, *(f"#{line}" for line in launch.programs.splitlines()), ""]
 
 
 def build_await_nodes(launch: Launch) -> dict[str, str]:

@@ -52,7 +52,7 @@ def find_node_problems(observed: Observed) -> list[FailureFinding]:
 def _diagnose(texts: tuple[str, ...], *, expects_rdma: bool = False) -> list[LogFinding]:
     """Cached: an attempt that waits for its restart is planned again and again."""
     logs = (io.BytesIO(text.encode("utf-8", "replace")) for text in texts)
-    return _known.get((*texts, str(expects_rdma)), lambda: diagnose_logs(logs, expects_rdma=expects_rdma))
+    return _known.get((*texts, str(expects_rdma)), lambda: diagnose_logs(logs, expects_rdma=expects_rdma, failed=True))
 
 
 def _expects_rdma(observed: Observed) -> bool:

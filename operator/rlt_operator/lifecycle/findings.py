@@ -20,6 +20,9 @@ from rlt_operator.diagnosis.pods import diagnose, truncate
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import Verdict
 
+QUOTED = 30
+"""Number of characters at the end of an evidence that show that a message quotes it."""
+
 C = ConditionType
 
 
@@ -110,5 +113,7 @@ def _add_best(verdict: Verdict, findings: Sequence[FailureFinding]) -> Verdict:
 def _add(message: str, finding: FailureFinding) -> str:
     period = "" if message.endswith((".", ")")) else "."
     if finding.code in UNKNOWN:
+        if finding.evidence[-QUOTED:] in message:
+            return message
         return truncate(f"{message}{period} {finding.evidence}")
     return f"{message}{period} {finding.code}: {finding.remedy}"

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Attempt, Disruption, Phase
@@ -284,7 +285,7 @@ def _describe_restart(
 def _describe_next_start(observed: Observed, spec: RLTrainingJobSpec, saved: int | None) -> str:
     checkpoint = observed.job.status.checkpoint
     saved = saved if saved is not None or checkpoint is None else checkpoint.latest_step
-    if spec.framework.type == "command":
+    if not get_framework(spec).reads_fields:
         return "runs the command again"
     if saved is not None and spec.checkpoint.resume != "never":
         return f"resumes from step {saved}"

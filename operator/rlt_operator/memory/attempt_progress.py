@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import ProgressReport
 from rlt_api.status.job_status import AttemptProgress, CurrentAttempt
@@ -70,7 +71,7 @@ def choose_deadline(spec: RLTrainingJobSpec, report: ProgressReport | None) -> i
         return deadline or None
     if spec.observability.debugger != "none":
         return None
-    before_first_step = START_DEADLINE_S if spec.framework.type == "builtin" else None
+    before_first_step = START_DEADLINE_S if get_framework(spec).reports_progress else None
     if report is None or report.stage in ("preparing", "warmup"):
         return before_first_step
     if report.stage != "training" or (report.total_steps and report.step >= report.total_steps):
@@ -90,7 +91,7 @@ def count_seconds_to_notice(observed: Observed, now: datetime) -> float:
     ray = observed.ray
     spec = observed.job.spec
     progress = attempt.progress if attempt else None
-    if progress is None or ray is None or spec is None or spec.framework.type != "command":
+    if progress is None or ray is None or spec is None or get_framework(spec).reads_fields:
         return math.inf
     if progress.step or progress.deadline_seconds is not None or (ray.progress and ray.progress.step):
         return math.inf

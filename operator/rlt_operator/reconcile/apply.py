@@ -21,7 +21,7 @@ from rlt_operator.ray import jobs as ray_jobs
 from rlt_operator.ray.jobs import RayRejectedError
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child, write_ray_token
 from rlt_operator.reconcile.plan import Plan
-from rlt_operator.reconcile.status import build_status_manifest
+from rlt_operator.reconcile.status import build_status_manifest, carry_newer_fields
 
 
 async def apply(
@@ -89,7 +89,7 @@ async def write_status(api: KubernetesApi, cache: Cache, job: Job, status: RLTra
 
     Raises ApiError with status 409 if the job has changed since it was observed.
     """
-    manifest = build_status_manifest(job, status.to_json())
+    manifest = build_status_manifest(job, carry_newer_fields(job, status.to_json()))
     stored = await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
     cache.put(stored)
     cache.written.add((job.namespace, job.name))

@@ -20,6 +20,7 @@ from rlt_operator.reconcile.apply import apply, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe, read_kuberay
+from rlt_operator.reconcile.orphans import report_orphan
 from rlt_operator.reconcile.plan import Plan, choose_urgency, creates_cluster, is_irreversible, plan
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.transitions import observe_transition
@@ -99,6 +100,7 @@ async def _forget(sources: Sources, events: EventWriter, failures: Failures, key
     sources.cache.written.discard(key)
     sources.cache.claims.pop(key, None)
     if sources.cache.watches.is_complete(namespace):
+        await report_orphan(sources.api, sources.cache, key)
         await delete_unused_programs(sources.api, sources.cache, namespace)
 
 

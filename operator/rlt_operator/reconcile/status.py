@@ -56,6 +56,18 @@ def build_status_manifest(job: Job, status: Mapping[str, object]) -> Manifest:
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
 
 
+def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
+    """The status with what a newer operator has recorded of the same RayCluster.
+
+    Otherwise server-side apply would remove these fields, and the newer operator would lack them after a rollback.
+    """
+    attempt = status.get("currentAttempt")
+    before = job.status.current_attempt
+    if not attempt or not before or attempt["rayClusterUid"] != before.ray_cluster_uid:
+        return status
+    return {**status, "currentAttempt": {**job.newer_attempt, **attempt}}
+
+
 def cut_status(status: RLTrainingJobStatus) -> RLTrainingJobStatus:
     """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces."""
     return RLTrainingJobStatus.model_validate(status.model_dump())

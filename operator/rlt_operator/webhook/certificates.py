@@ -1,8 +1,8 @@
 """The webhook's certificate: created and renewed by the operator, or read from a folder that cert-manager fills.
 
-The operator stores its own certificate in a Secret, so that it survives a restart and all replicas serve the same one.
-The API server trusts it by the caBundle of the ValidatingWebhookConfiguration. All replicas observe both objects
-periodically; the leader writes them.
+The operator stores its own certificate in a Secret, so that it survives a restart and all pods of the webhook serve the
+same one. The API server trusts it by the caBundle of the ValidatingWebhookConfiguration. The leader of the operator
+writes both objects, and the webhook reads them periodically.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_operator.webhook.key_pair import KeyPair, create_key_pair, parse_key_pair
+from rlt_operator.key_pair import KeyPair, create_key_pair, parse_key_pair
 
 INTERVAL_S = 10.0
 """Requeue interval without a change, and after an error."""
@@ -59,7 +59,7 @@ class ObservedCertificate:
     propagated: bool = False
     """Whether the stored certificate was already trusted when it was observed before."""
     leads: bool = True
-    """Whether this replica writes the Secret and the configuration."""
+    """Whether this process writes the Secret and the configuration."""
 
     @property
     def is_trusted(self) -> bool:
@@ -94,9 +94,13 @@ def plan_certificate(observed: ObservedCertificate, now: datetime) -> Certificat
 
 
 async def keep_certificate(
-    api: KubernetesApi, location: CertificateLocation, serve: Serve, *, leads: Callable[[], bool]
+    api: KubernetesApi,
+    location: CertificateLocation,
+    serve: Serve = lambda certificate, key: None,
+    *,
+    leads: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Serve the operator's own certificate until cancelled. While this replica leads, create, store and renew it."""
+    """Serve the operator's own certificate until cancelled. While this process leads, create, store and renew it."""
     last: ObservedCertificate | None = None
     while True:
         try:
@@ -138,7 +142,7 @@ async def reconcile_certificate(
         await api.apply(configuration_path, build_trust_patch(configuration, stored))
     if plan.serve and stored:
         serve(stored.certificate, stored.key)
-        log.info("serving the webhook's certificate for %s", ", ".join(sorted(observed.hosts)))
+        log.info("using the webhook's certificate for %s", ", ".join(sorted(observed.hosts)))
         return plan.requeue_after, replace(observed, served=stored)
     return plan.requeue_after, observed
 

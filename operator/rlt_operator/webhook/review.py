@@ -33,6 +33,8 @@ Runtimes = Mapping[str, Mapping[str, Any] | None]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which `kubectl apply` stores the manifest of its user."""
+MAX_UID_POSITION = 4096
+"""The uid of a request is before this character of a review."""
 MAX_FINDINGS = 20
 """Maximum number of findings in a response. The search stops there, because a full search could take seconds."""
 
@@ -52,10 +54,28 @@ def review(admission: Json, runtimes: Runtimes, policy: RuntimePolicy = ANY_RUNT
     return {"apiVersion": admission["apiVersion"], "kind": admission["kind"], "response": response}
 
 
-def reject_deep_nesting(text: str) -> Json:
-    """Reject a review that nests too deeply for Python's parser. Only its uid can be read."""
-    found = re.search(r'"uid":\s*"([^"]+)"', text)  # the uid of the request comes first
-    assert found
+def is_review(admission: Any) -> bool:
+    """Whether it has the parts of an AdmissionReview that `review` reads. A client may not be the API server."""
+    request = admission.get("request") if isinstance(admission, dict) else None
+    if not isinstance(request, dict) or not {"apiVersion", "kind"} <= admission.keys():
+        return False
+    objects = [request.get("object"), *([request["oldObject"]] if request.get("oldObject") else [])]
+    texts = (request.get("uid"), request.get("namespace", ""))
+    known = request.get("operation") in ("CREATE", "UPDATE")
+    return known and all(isinstance(text, str) for text in texts) and all(map(_is_object, objects))
+
+
+def _is_object(value: Any) -> bool:
+    blocks = [value.get(name, {}) for name in ("metadata", "spec", "status")] if isinstance(value, dict) else [None]
+    return all(isinstance(block, dict) for block in blocks) and {"kind", "metadata", "spec"} <= value.keys()
+
+
+def reject_deep_nesting(body: bytes) -> Json | None:
+    """Reject a review that nests too deeply for Python's parser. Only its uid can be read; None without one."""
+    start = body[:MAX_UID_POSITION].decode(errors="replace")
+    found = re.search(r'"uid":\s*"([^"]+)"', start)  # the uid of the request comes first
+    if found is None:
+        return None
     status = {"code": 422, "reason": "Invalid", "message": "spec: nests too deeply; at most 100 levels are allowed"}
     response = {"uid": found[1], "allowed": False, "status": status}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

@@ -78,18 +78,24 @@ def operator(kubernetes: Kubernetes, operator_process: Operator) -> Iterator[Ope
 
 @pytest.fixture(scope="module")
 def webhook(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """The operator with its admission webhook, which the API server calls before it stores an object."""
+    """The admission webhook, which the API server calls before it stores an object. An operator has its certificate."""
     port = free_port()
     kubernetes.cluster.apply(webhook_configuration(port))
-    options = ("--webhook-port", str(port), "--webhook-secret=default/webhook", "--webhook-configuration=rlt")
-    running = Operator(kubernetes.cluster.kubeconfig, tmp_path_factory.mktemp("webhook") / "operator.log", options)
-    webhook = Webhook(kubernetes, running, port)
+    folder = tmp_path_factory.mktemp("webhook")
+    kubeconfig = kubernetes.cluster.kubeconfig
+    options = ("--webhook-secret=default/webhook", "--webhook-configuration=rlt")
+    operator = Operator(kubeconfig, folder / "operator.log", options)
+    served = (f"--port={port}", "--secret=default/webhook", "--configuration=rlt")
+    server = Operator(kubeconfig, folder / "webhook.log", served, command="webhook")
+    webhook = Webhook(kubernetes, server, port)
     try:
-        running.start()
+        operator.start()
+        server.start()
         webhook.wait()
         yield webhook
     finally:
-        running.stop()
+        server.stop()
+        operator.stop()
         kubernetes.kubectl("delete", "validatingwebhookconfiguration", "rlt")
         kubernetes.kubectl("delete", "secret", "webhook", "-n", "default", "--ignore-not-found")
 

@@ -210,7 +210,7 @@ class Kubernetes:
 
 @dataclass
 class Operator:
-    """The process `rlt-operator run` with KUBECONFIG."""
+    """The process `rlt-operator run`, or `rlt-operator webhook`, with KUBECONFIG."""
 
     kubeconfig: Path
     log: Path
@@ -218,6 +218,7 @@ class Operator:
     """More command-line options."""
     port: int = field(default_factory=free_port)
     process: BaseProcess | None = None
+    command: str = "run"
 
     def start(self) -> None:
         """Start the process and wait until it is ready."""
@@ -226,7 +227,8 @@ class Operator:
 
     def launch(self) -> None:
         """Start the process."""
-        command = ["rlt-operator", "run", "--metrics-port", str(self.port), *TOKEN_KEY, *self.options]
+        key = TOKEN_KEY if self.command == "run" else ()
+        command = ["rlt-operator", self.command, "--metrics-port", str(self.port), *key, *self.options]
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
         self.process = start_forked(main, command, environment, self.log, self.log, self.log.parent)
 
@@ -302,10 +304,10 @@ class Operator:
 
 @dataclass(frozen=True)
 class Webhook:
-    """The operator with its admission webhook."""
+    """The process of the admission webhook."""
 
     kubernetes: Kubernetes
-    operator: Operator
+    server: Operator
     port: int
 
     def wait(self) -> None:

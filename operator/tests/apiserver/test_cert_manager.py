@@ -63,18 +63,19 @@ def mount(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def webhook(mount: Mount, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    """The operator with the options of its pod, behind the chart's Service."""
+    """The webhook with the options of its pod, behind the chart's Service."""
     port = free_port()
     mount.kubernetes.cluster.apply(endpoints(port))
-    options = (f"--webhook-port={port}", f"--webhook-certificates={mount.folder}")
-    operator = Operator(mount.kubernetes.cluster.kubeconfig, tmp_path_factory.mktemp("webhook") / "log", options)
-    webhook = Webhook(mount.kubernetes, operator, port)
+    options = (f"--port={port}", f"--certificates={mount.folder}")
+    log = tmp_path_factory.mktemp("webhook") / "log"
+    server = Operator(mount.kubernetes.cluster.kubeconfig, log, options, command="webhook")
+    webhook = Webhook(mount.kubernetes, server, port)
     try:
-        operator.start()
+        server.start()
         webhook.wait()
         yield webhook
     finally:
-        operator.stop()
+        server.stop()
 
 
 def endpoints(port: int) -> dict[str, object]:
@@ -82,11 +83,11 @@ def endpoints(port: int) -> dict[str, object]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("10.255.255.255", 1))  # sends nothing, but selects this machine's address
         address = probe.getsockname()[0]
-    labels = {"kubernetes.io/service-name": "rlt-operator"}
+    labels = {"kubernetes.io/service-name": "rlt-operator-webhook"}
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"name": "rlt-operator-local", "namespace": NAMESPACE, "labels": labels},
+        "metadata": {"name": "rlt-operator-webhook-local", "namespace": NAMESPACE, "labels": labels},
         "addressType": "IPv4",
         "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
         "ports": [{"name": "webhook", "port": port, "protocol": "TCP"}],
@@ -120,7 +121,7 @@ def test_the_api_server_trusts_the_authority_of_cert_manager(webhook: Webhook, m
 def test_a_renewed_certificate_is_served_without_a_restart(webhook: Webhook, mount: Mount) -> None:
     trusted = authorities(webhook.kubernetes)
     serial = webhook.serial()
-    process = webhook.operator.process
+    process = webhook.server.process
     renew(webhook.kubernetes)
 
     def renewed() -> bool:
@@ -130,5 +131,5 @@ def test_a_renewed_certificate_is_served_without_a_restart(webhook: Webhook, mou
 
     eventually("a new certificate", renewed)
     assert authorities(webhook.kubernetes) == trusted
-    assert webhook.operator.process is process
-    assert webhook.operator.alive()
+    assert webhook.server.process is process
+    assert webhook.server.alive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
 from rlt_api.validation.validate import validate_job
+from rlt_e2e.ports import free_port
+from rlt_operator.key_pair import create_key_pair
 
 pytestmark = pytest.mark.apiserver
 
@@ -127,8 +130,14 @@ def test_the_stored_job_is_accepted_and_its_status_is_read(
 
 
 def test_an_operator_names_the_fields_that_an_old_crd_lacks(
-    kubernetes: Kubernetes, operator: Operator, namespace: str
+    kubernetes: Kubernetes, operator: Operator, namespace: str, tmp_path: Path
 ) -> None:
+    pair = create_key_pair(frozenset({"127.0.0.1"}), now=datetime.now(UTC))
+    (tmp_path / "tls.crt").write_text(pair.certificate)
+    (tmp_path / "tls.key").write_text(pair.key)
+    options = (f"--port={free_port()}", f"--certificates={tmp_path}")
+    webhook = Operator(kubernetes.cluster.kubeconfig, tmp_path / "log", options, command="webhook")
+    webhook.start()
     try:
         apply_crd(kubernetes, EARLIER)
         kubernetes.kubectl("apply", "-n", namespace, "-f", "-", input=build_job())
@@ -143,9 +152,11 @@ def test_an_operator_names_the_fields_that_an_old_crd_lacks(
         assert f"{lacks}status.resolvedSpec." in message
         assert "kubectl apply --server-side" in message
         assert operator.fetch("/readyz") == ""
+        assert webhook.fetch("/readyz") == "ok\n", "the API server still has endpoints for reviews"
         assert 'rlt_operator_crd_missing_fields{crd="rltrainingjobs.rlt.dev"} 2' in operator.fetch("/metrics")
         assert "is older than the operator" in operator.log.read_text()
     finally:
+        webhook.stop()
         apply_crd(kubernetes, CURRENT)
     ready = "ok\n"
     eventually("ready", lambda: operator.fetch("/readyz") == ready, describe=lambda: operator.log.read_text()[-3000:])

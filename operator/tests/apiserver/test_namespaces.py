@@ -6,7 +6,7 @@ The operator has a service account with the permissions of the chart: a Role in 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import observed as o
@@ -33,9 +33,10 @@ def start(kubernetes: Kubernetes, tmp_path: Path) -> Iterator[Start]:
     running: list[Operator] = []
     kubernetes.kubectl("create", "serviceaccount", "limited", "-n", "default")
     of_cluster = {name: verbs for name, verbs in PERMISSIONS.items() if name in CLUSTER_SCOPED}
-    of_namespaces = {name: verbs for name, verbs in PERMISSIONS.items() if name not in CLUSTER_SCOPED}
-    of_namespaces["/namespaces"] = ("get",)
-    for name, permissions in (("of-the-cluster", of_cluster), (ROLE, of_namespaces)):
+    others = {name: verbs for name, verbs in PERMISSIONS.items() if name not in CLUSTER_SCOPED}
+    of_namespaces: dict[str, tuple[str, ...]] = {**others, "/namespaces": ("get",)}
+    roles: dict[str, Mapping[str, tuple[str, ...]]] = {"of-the-cluster": of_cluster, ROLE: of_namespaces}
+    for name, permissions in roles.items():
         rules = [
             {"apiGroups": [key.partition("/")[0]], "resources": [key.partition("/")[2]], "verbs": list(verbs)}
             for key, verbs in permissions.items()

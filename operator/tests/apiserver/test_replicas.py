@@ -156,34 +156,45 @@ def test_a_frozen_leader_writes_nothing_after_it_resumes(replicas: Replicas) -> 
     assert kubernetes.get(namespace, "raycluster", "sum") is None
 
 
-def test_both_replicas_serve_the_certificate_that_the_leader_writes(
+def test_all_webhooks_serve_the_certificate_that_the_leader_writes(
     kubernetes: Kubernetes, namespace: str, tmp_path: Path
 ) -> None:
-    """They start at the same time, and later the Secret is deleted."""
+    """All start at the same time, and later the Secret is deleted."""
     ports = free_port(), free_port()
     kubernetes.cluster.apply(webhook_configuration(ports[0]))
-    replicas = []
+    kubeconfig = kubernetes.cluster.kubeconfig
+    secret = f"{namespace}/webhook"
+    options = (
+        f"--leader-election-lease={namespace}/{LEASE}",
+        f"--webhook-secret={secret}",
+        "--webhook-configuration=rlt",
+    )
+    operators = [Operator(kubeconfig, tmp_path / f"operator-{number}.log", options) for number in range(2)]
+    served = (f"--secret={secret}", "--configuration=rlt")
+    webhooks = [
+        Webhook(
+            kubernetes,
+            Operator(kubeconfig, tmp_path / f"{port}.log", (f"--port={port}", *served), command="webhook"),
+            port,
+        )
+        for port in ports
+    ]
+    processes = [*operators, *(each.server for each in webhooks)]
     try:
-        for port in ports:
-            options = (
-                f"--leader-election-lease={namespace}/{LEASE}",
-                f"--webhook-port={port}",
-                f"--webhook-secret={namespace}/webhook",
-                "--webhook-configuration=rlt",
-            )
-            operator = Operator(kubernetes.cluster.kubeconfig, tmp_path / f"{port}.log", options)
-            operator.start()
-            replicas.append(Webhook(kubernetes, operator, port))
-        first = replicas[0].serial()
-        assert replicas[1].serial() == first
-        replicas[0].wait()
+        for process in processes:
+            process.launch()
+        eventually("ready", lambda: all(each.alive() and each.fetch("/readyz") == "ok\n" for each in processes))
+        first = webhooks[0].serial()
+        assert webhooks[1].serial() == first
+        webhooks[0].wait()
         kubernetes.delete(namespace, "secret", "webhook")
-        eventually("another certificate", lambda: first not in [each.serial() for each in replicas])
-        assert replicas[0].serial() == replicas[1].serial()
-        replicas[0].wait()
-        log = "".join(each.operator.log.read_text() for each in replicas)
-        assert log.count("created the webhook's certificate") == 2
+        eventually("another certificate", lambda: first not in [each.serial() for each in webhooks])
+        assert webhooks[0].serial() == webhooks[1].serial()
+        webhooks[0].wait()
+        logs = [process.log.read_text().count("created the webhook's certificate") for process in processes]
+        assert sorted(logs[:2]) == [0, 2]
+        assert logs[2:] == [0, 0]
     finally:
-        for each in replicas:
-            each.operator.kill()
+        for process in processes:
+            process.kill()
         kubernetes.kubectl("delete", "validatingwebhookconfiguration", "rlt")

@@ -13,8 +13,8 @@ from apiserver.in_cluster import Kubernetes, Webhook
 from apiserver.waiting import eventually
 from cryptography import x509
 
+from rlt_operator.key_pair import VALIDITY, create_key_pair, parse_key_pair
 from rlt_operator.webhook.certificates import CertificateLocation, build_secret
-from rlt_operator.webhook.key_pair import VALIDITY, create_key_pair, parse_key_pair
 
 pytestmark = pytest.mark.apiserver
 
@@ -157,25 +157,25 @@ def test_a_deleted_secret_is_recreated(webhook: Webhook) -> None:
 
 def test_a_restart_keeps_the_certificate(webhook: Webhook) -> None:
     serial = webhook.serial()
-    webhook.operator.stop()
-    webhook.operator.start()
+    webhook.server.stop()
+    webhook.server.start()
     assert webhook.serial() == serial
     webhook.wait()
 
 
-def test_the_failure_policy_applies_while_the_operator_is_stopped(webhook: Webhook) -> None:
+def test_the_failure_policy_applies_while_the_webhook_is_stopped(webhook: Webhook) -> None:
     def set_failure_policy(policy: str) -> None:
         patch = [{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": policy}]
         webhook.kubernetes.kubectl(
             "patch", "validatingwebhookconfiguration", "rlt", "--type=json", "-p", json.dumps(patch)
         )
 
-    webhook.operator.stop()
+    webhook.server.stop()
     try:
         assert "failed calling webhook" in webhook.rejection(o.SPEC)
         set_failure_policy("Ignore")
         eventually("fail-open", lambda: webhook.rejection(INVALID) == "")
     finally:
-        webhook.operator.start()
+        webhook.server.start()
         set_failure_policy("Fail")
         webhook.wait()

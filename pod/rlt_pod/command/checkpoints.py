@@ -1,5 +1,4 @@
-"""The latest checkpoint of verl, OpenRLHF or ROLL, from the files that they write after each one, and the exported
-model."""
+"""The latest checkpoint of a known program, from the files that it writes after each one, and the exported model."""
 
 from __future__ import annotations
 
@@ -7,9 +6,13 @@ import glob
 import os
 import re
 
-TRACKERS = ("latest_checkpointed_iteration.txt", "_actor/latest")
-"""Files in the folder of the checkpoints: of verl with the step (verl/trainer/ppo/ray_trainer.py, _save_checkpoint), of
-DeepSpeed with the name global_stepN (openrlhf/trainer/ppo_trainer.py, save_logs_and_checkpoints)."""
+TRACKERS = ("latest_checkpointed_iteration.txt", "_actor/latest", "latest_ckpt_global_step.txt")
+"""Files in the folder of the checkpoints: of verl and Megatron (slime, Miles) with the step
+(verl/trainer/ppo/ray_trainer.py, _save_checkpoint), of DeepSpeed with the name global_stepN
+(openrlhf/trainer/ppo_trainer.py, save_logs_and_checkpoints), of SkyRL with the step (skyrl/train/trainer.py)."""
+LAST_FILES = ("step_*/training_info.json", "checkpoint-*/trainer_state.json")
+"""A file of each complete checkpoint: of NeMo-RL, which renames the folder at the end (nemo_rl/utils/checkpoint.py),
+and of transformers.Trainer, which writes it last (TRL)."""
 ROLL_STATES = "*/checkpoint-*/pipeline/worker_state_pipeline.json"
 """ROLL's folders: the time when an attempt starts, and the step, which begins at 0 (roll/configs/base_config.py,
 roll/utils/upload_utils.py, ROLL 0.3.0). The state of the pipeline is the last part of a checkpoint that is copied to
@@ -27,7 +30,17 @@ def read_latest_step(directory: str) -> int | None:
         if found:
             return int(found[1])
     latest = find_roll_checkpoint(directory)
-    return latest[0] if latest else None
+    return latest[0] if latest else _find_last_folder(directory)
+
+
+def _find_last_folder(directory: str) -> int | None:
+    """Find the highest step of the folders with one of LAST_FILES."""
+    steps = []
+    for pattern in LAST_FILES:
+        for path in glob.glob(os.path.join(glob.escape(directory), pattern)):
+            found = re.fullmatch(r"(?:step_|checkpoint-)([0-9]{1,18})", os.path.basename(os.path.dirname(path)))
+            steps += [int(found[1])] if found else []
+    return max(steps, default=None)
 
 
 def find_roll_checkpoint(directory: str) -> tuple[int, str] | None:

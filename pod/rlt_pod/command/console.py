@@ -1,7 +1,8 @@
 """The progress of a program, from its output. Pure: lines and their times in, values out.
 
-The sources are the step lines of verl (rlt_pod.report.step_line), of OpenRLHF and of ROLL (foreign_lines) and, for the
-number of steps, verl's line "Total training steps" and its progress bar (verl 0.9.1, verl/trainer/ppo/ray_trainer.py).
+The sources are the step lines of verl (rlt_pod.report.step_line), of OpenRLHF and ROLL (foreign_lines), of slime,
+Miles, NeMo-RL, SkyRL, prime-rl and TRL (step_formats) and, for the number of steps, verl's line "Total training steps"
+and its progress bar (verl 0.9.1, verl/trainer/ppo/ray_trainer.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlt_pod.command.foreign_lines import parse_foreign_line
+from rlt_pod.command.step_formats import Reader, read
 from rlt_pod.report.driver_report import LATEST_STEPS, METRICS
 from rlt_pod.report.metric_rules import DEFAULTS, Limit, MetricHistory, list_broken, record
 from rlt_pod.report.step_line import parse_step_line
@@ -58,6 +60,8 @@ class Progress:
     """The rules over the metrics."""
     history: MetricHistory = field(default_factory=MetricHistory)
     """What the rules need of the steps before."""
+    reader: Reader = field(default_factory=Reader)
+    """What the lines of a step so far have shown, for programs that write several."""
 
 
 def update(progress: Progress, line: str, now: float) -> Progress:
@@ -65,8 +69,12 @@ def update(progress: Progress, line: str, now: float) -> Progress:
     bar = _BAR.search(line)
     parsed = parse_step_line(line) or parse_foreign_line(line)
     total = _TOTAL.search(line) or bar
-    if total and not progress.total_is_given:
-        progress = replace(progress, total_steps=int(total["total"]))
+    if parsed is None:
+        reader, parsed = read(progress.reader, line)
+        progress = replace(progress, reader=reader)
+    found = int(total["total"]) if total else progress.reader.total if parsed else None
+    if found is not None and not progress.total_is_given:
+        progress = replace(progress, total_steps=found)
     # The bar uses another stream than the step lines: if step lines exist, ignore it.
     if bar and not progress.metrics and (int(bar["step"]) > progress.step or progress.step_time is None):
         progress = _record_step(progress, int(bar["step"]), {}, now)
@@ -112,7 +120,9 @@ def compute_tokens_per_second(progress: Progress) -> float | None:
     """Tokens per second of the latest step, over all workers. (verl's perf/throughput is per device.)"""
     tokens = _find_finite(progress.metrics, ("perf/total_num_tokens",))
     seconds = _read_step_seconds(progress.metrics)
-    return tokens / seconds if tokens is not None and seconds else None
+    if tokens is None:
+        return _find_finite(progress.metrics, ("perf/tokens_per_second",))
+    return tokens / seconds if seconds else None
 
 
 def _record_step(progress: Progress, step: int, metrics: Mapping[str, float], now: float) -> Progress:

@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-TIMEOUT_S = 45
+TIMEOUT_S = 15
 RAY_ADDRESS = "RAY_ADDRESS"
 """Variable with the cluster of a Ray job. Without it, Ray searches the processes of the machine for any cluster."""
 

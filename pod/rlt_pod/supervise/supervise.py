@@ -37,7 +37,8 @@ NO_PROGRESS = 124
 POLL_INTERVAL_S = 5.0
 """Interval between reads of the progress, a file on the shared storage. Short deadlines have a shorter one."""
 STACKS_TIMEOUT_S = 120.0
-LOGS_TIMEOUT_S = 60.0
+LOGS_TIMEOUT_S = 20.0
+"""Time to copy Ray's logs, or to read the program's. After a cancellation Ray may have ended."""
 FIRST_DELAY_S = 10.0
 MAX_DELAY_S = 300.0
 """Delays between attempts: doubled from the first to the maximum, as spec.failurePolicy.maxRestarts documents."""

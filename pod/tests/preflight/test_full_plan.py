@@ -14,10 +14,10 @@ import verl_jobs
 
 from rlt_api.frameworks.command.devices import count_devices
 from rlt_api.frameworks.known_programs import find_program
+from rlt_api.frameworks.preflight import compute_batch
 from rlt_api.frameworks.roll.keys import list_problems
 from rlt_core.children.config_map import build_config_map, build_config_volume
 from rlt_core.children.preflight_file import build_expected
-from rlt_core.children.preflight_trial import compute_batch
 from rlt_core.children.program import build_command
 from rlt_pod.command.roll_layout import list_contradictions
 from rlt_pod.preflight.expected import Engine, Expected, Trial, dump_expected, parse_expected

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.findings.finding import Finding, printable, use
-from rlt_api.frameworks.known_programs import Argument, Program, build_option_key, find_program
+from rlt_api.frameworks.arguments import Argument, Program, build_option_key
 from rlt_api.frameworks.mapping import load_mapping
 from rlt_api.frameworks.openrlhf.options import read_integer
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -18,18 +18,6 @@ DEVICES = "trainer.n_gpus_per_node"
 TENSOR_PARALLEL = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 ACTOR = ("actor.num_nodes", "actor.num_gpus_per_node")
 """OpenRLHF's options with the devices of the actor."""
-
-
-def validate_command_devices(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """The devices that verl's or OpenRLHF's arguments request must exist: trainer.nnodes times
-    trainer.n_gpus_per_node, or the nodes of the actor."""
-    program = find_program(spec.framework.command or [])
-    if program is None:
-        return
-    if program.name == "verl":
-        yield from _validate_verl(program, spec)
-    else:
-        yield from _validate_openrlhf(program, spec)
 
 
 def read_verl_number(program: Program, key: str) -> int | None:
@@ -67,7 +55,8 @@ def build_argument_finding(
     return Finding(field, given, message, fix, rule=rule, involved=involved, edits=edits)
 
 
-def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+def validate_verl_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The devices that verl's arguments request must exist: trainer.nnodes times trainer.n_gpus_per_node."""
     groups = spec.cluster.workers
     nodes = read_verl_number(program, NODES)
     devices = read_verl_number(program, DEVICES)
@@ -93,9 +82,9 @@ def _validate_verl(program: Program, spec: RLTrainingJobSpec) -> Iterator[Findin
         yield _replace_key(program, groups, TENSOR_PARALLEL, message, divisor)
 
 
-def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """The actor's nodes, and the engines if they have separate devices."""
-    values = program.values
+def validate_openrlhf_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The devices that OpenRLHF's arguments request must exist: the actor's nodes, and the engines if they have
+    separate devices."""
     groups = spec.cluster.workers
     total = count_devices(groups)
     maximum = max((group.accelerator.count for group in groups if group.accelerator), default=0)
@@ -107,12 +96,7 @@ def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Fi
         message = f"is more than the accelerators of a pod ({given}): Ray waits for them"
         yield _build_option_finding(program, groups, ACTOR[1], per_node, message, f"use {maximum}")
         return
-    engines = values.get("vllm_num_engines", 0)
-    size = values.get("vllm_tensor_parallel_size", 1)
-    separate = engines * size if isinstance(engines, int) and isinstance(size, int) else 0
-    colocated = values.get("colocate_all_models") or values.get("train_colocate_all")
-    asynchronous = values.get("async_train") or values.get("train_async_enable")
-    separate = 0 if colocated and not asynchronous else separate
+    separate = count_openrlhf_engines(program)
     actor = nodes * per_node
     if actor + separate > total:
         needed = f"{actor} + {separate} of the vLLM engines" if separate else f"{actor}"
@@ -121,11 +105,23 @@ def _validate_openrlhf(program: Program, spec: RLTrainingJobSpec) -> Iterator[Fi
         yield _build_option_finding(program, groups, ACTOR[0], nodes, message, fix)
 
 
+def count_openrlhf_engines(program: Program) -> int:
+    """Count the accelerators of OpenRLHF's engines. 0 if they share the actor's."""
+    values = program.values
+    engines = values.get("vllm_num_engines", 0)
+    size = values.get("vllm_tensor_parallel_size", 1)
+    colocated = values.get("colocate_all_models") or values.get("train_colocate_all")
+    asynchronous = values.get("async_train") or values.get("train_async_enable")
+    if colocated and not asynchronous:
+        return 0
+    return engines * size if isinstance(engines, int) and isinstance(size, int) else 0
+
+
 def _replace_key(
     program: Program, groups: Sequence[WorkerGroup], key: str, message: str, value: int, instead: str = ""
 ) -> Finding:
     """Build the finding for a key of verl that must have another value, or for its default."""
-    involved = _involved(groups)
+    involved = list_involved(groups)
     if argument := program.given.get(key):
         wanted = None if program.in_script else str(value)
         fix = f"use {key}={value}{instead}"
@@ -138,18 +134,16 @@ def _build_option_finding(
     program: Program, groups: Sequence[WorkerGroup], name: str, value: int, message: str, fix: str
 ) -> Finding:
     """Build the finding of an OpenRLHF option, or of its default."""
-    involved = _involved(groups)
+    involved = list_involved(groups)
     if argument := program.given.get(build_option_key(name)):
         return build_argument_finding(argument, message, fix, rule=RULE, involved=involved)
     return Finding(COMMAND, f"--{name}={value}, OpenRLHF's default", message, fix, rule=RULE, involved=involved)
 
 
-def _involved(groups: Sequence[WorkerGroup]) -> tuple[str, ...]:
+def list_involved(groups: Sequence[WorkerGroup]) -> tuple[str, ...]:
+    """Return the fields with the number of accelerators."""
     return tuple(
         f"spec.cluster.workers[{index}].{name}"
         for index, group in enumerate(groups)
         for name in ("replicas", *(["accelerator.count"] if group.accelerator else []))
     )
-
-
-RULES = (validate_command_devices,)

@@ -15,8 +15,6 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 def validate_openrlhf_batches(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.type openrlhf needs a mini-batch whose responses the devices / contextParallelSize divide: DeepSpeed's
     train_batch_size is a multiple of the micro-batch x the actors."""
-    if spec.framework.type != "openrlhf":
-        return
     shares = count_shares(spec)
     prompts = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
     responses = spec.rollout.n

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 
 from rlt_api.findings.spelling import find_nearest_word
-from rlt_api.frameworks.known_programs import Program, build_option_key
+from rlt_api.frameworks.arguments import Program, build_option_key
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,15 @@ LENGTHS = ("maxModelLen", "maxNumSeqs", "maxNumBatchedTokens", "enableChunkedPre
 
 def validate_openrlhf_fields(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.type openrlhf rejects fields that change the training and have no counterpart in OpenRLHF."""
-    if spec.framework.type == "openrlhf":
-        entries = [*_list_sources(spec), *_list_rewards(spec), *_list_algorithm(spec)]
-        yield from build_findings(spec, [*entries, *_list_training(spec), *_list_rollout(spec)])
+    entries = [*_list_sources(spec), *_list_rewards(spec), *_list_algorithm(spec)]
+    yield from build_findings(spec, [*entries, *_list_training(spec), *_list_rollout(spec)])
 
 
 def validate_openrlhf_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.overrides are options of OpenRLHF 0.11 such as --ds.overlap_comm or --ds.zpg=8, one in each item, and
     do not place the models. Its parser ends with an error for others."""
     rule = "framework-overrides"
-    for index, text in enumerate(spec.framework.overrides if spec.framework.type == "openrlhf" else []):
+    for index, text in enumerate(spec.framework.overrides):
         field = f"{OVERRIDES}[{index}]"
         if not re.fullmatch(r"--[a-z][a-z0-9_.]*(=.*)?", text, re.DOTALL):
             message = "is not an option of OpenRLHF"

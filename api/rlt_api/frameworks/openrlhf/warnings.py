@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from rlt_api.findings.factors import join_or, nearest_multiples
 from rlt_api.findings.finding import printable
+from rlt_api.frameworks.arguments import Program, build_option_key
 from rlt_api.frameworks.command.devices import ACTOR, COMMAND
-from rlt_api.frameworks.known_programs import Program, build_option_key, find_program
 from rlt_api.frameworks.openrlhf.options import describe_option, has_known_options, read_integer
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
@@ -24,11 +24,8 @@ GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 """Values of algo.advantage.estimator that compare the responses to a prompt."""
 
 
-def warn_openrlhf_command(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Yield the warnings about a command that starts OpenRLHF 0.11."""
-    program = find_program(spec.framework.command or [])
-    if spec.framework.type != "command" or program is None or program.name != "openrlhf":
-        return
+def warn_arguments(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Yield the warnings about the options of OpenRLHF 0.11."""
     if not has_known_options(program):
         return
     for argument in program.arguments:

@@ -23,7 +23,7 @@ def validate_roll_batches(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.type roll needs a mini-batch whose responses the shares of actor_train divide: its devices /
     contextParallelSize, with Megatron devices / (TP x PP x CP). ROLL's mini-batch is per_device_train_batch_size x
     gradient_accumulation_steps x shares."""
-    if spec.framework.type != "roll" or spec.model is None or spec.data is None:
+    if spec.model is None or spec.data is None:
         return
     chosen = get_block(read_overrides(spec.framework.overrides), ROLE)
     if "training_args" in chosen or next(validate_roll_fields(spec), None):  # the overrides give the sizes

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from rlt_api.findings.finding import Finding, printable
+from rlt_api.frameworks.arguments import Argument, parse_overrides
 from rlt_api.frameworks.command.devices import count_devices
-from rlt_api.frameworks.known_programs import Argument, parse_overrides
 from rlt_api.frameworks.roll.keys import list_problems
 from rlt_api.frameworks.roll.settings import ESTIMATORS, KL_PENALTIES, POLICY_LOSSES, build_config
 from rlt_api.frameworks.run import Run
@@ -35,17 +35,14 @@ FIELDS = {
 
 def validate_roll_fields(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.type roll rejects fields that change the training and have no counterpart in ROLL's RLVR pipeline."""
-    if spec.framework.type == "roll":
-        entries = [*_list_sources(spec), *_list_rewards(spec), *_list_algorithm(spec)]
-        yield from build_findings(spec, [*entries, *_list_training(spec), *_list_running(spec)])
+    entries = [*_list_sources(spec), *_list_rewards(spec), *_list_algorithm(spec)]
+    yield from build_findings(spec, [*entries, *_list_training(spec), *_list_running(spec)])
 
 
 def validate_roll_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.overrides are settings of ROLL such as actor_infer.strategy_args.strategy_name=sglang. Their types are
     those of ROLL's config, and devices, parallel sizes and batch sizes fit together and fit the pods."""
     overrides = spec.framework.overrides
-    if spec.framework.type != "roll":
-        return
     for index, text in enumerate(overrides):
         if not re.fullmatch(r"[A-Za-z_][\w.-]*=.*", text, re.DOTALL):
             field = f"{OVERRIDES}[{index}]"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from rlt_api.frameworks.known_programs import Argument, parse_overrides, parse_value
+from rlt_api.frameworks.arguments import Argument, parse_overrides, parse_value
 
 Settings = dict[str, JsonValue]
 

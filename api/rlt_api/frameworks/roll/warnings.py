@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import printable
-from rlt_api.frameworks.known_programs import find_roll_script
+from rlt_api.frameworks.roll.script import find_roll_script
 from rlt_api.frameworks.roll.settings import LAUNCHER
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import PROGRAMS_PATH
@@ -15,7 +15,7 @@ def warn_roll_command(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield the warnings about a command that starts a pipeline of ROLL."""
     command = spec.framework.command or []
     found = find_roll_script(command)
-    if spec.framework.type != "command" or found is None:
+    if found is None:
         return
     index, script = found
     if not any(LAUNCHER in item for item in command):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import printable
+from rlt_api.frameworks.arguments import Argument, Program
 from rlt_api.frameworks.command.devices import COMMAND, DEVICES, NODES, count_devices, describe_groups, read_verl_number
-from rlt_api.frameworks.known_programs import Argument, Program, find_program
 from rlt_api.frameworks.verl.arguments import list_problems
 from rlt_api.frameworks.verl.problem import find_version, format_problem, is_certain
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -15,11 +15,8 @@ SHARED = ("strategy", "fsdp_config.strategy", "fsdp_config.fsdp_size")
 """Settings below actor_rollout_ref.actor and .ref whose workers are the same."""
 
 
-def warn_arguments(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Yield the warnings about the arguments of a known program."""
-    program = find_program(spec.framework.command or [])
-    if spec.framework.type != "command" or program is None or program.name != "verl":
-        return
+def warn_arguments(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Yield the warnings about the arguments of verl."""
     version = find_version(spec)
     for problem in list_problems(program, spec):
         if not is_certain(problem, version):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding
-from rlt_api.frameworks.known_programs import Program, find_program
+from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.verl.demand import list_demand_problems
 from rlt_api.frameworks.verl.keys import list_key_problems
 from rlt_api.frameworks.verl.lengths import list_length_problems
@@ -26,16 +26,10 @@ def list_problems(program: Program, spec: RLTrainingJobSpec) -> Iterator[Problem
     yield from list_place_problems(program, spec)
 
 
-def validate_verl_arguments(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+def validate_verl_arguments(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """verl's arguments in a command must not contain what every version ends with an error for, or the version in the
     image's tag: batches that the devices do not divide, keys that the config does not contain, missing devices."""
-    program = find_program(spec.framework.command or [])
-    if spec.framework.type != "command" or program is None or program.name != "verl":
-        return
     version = find_version(spec)
     for problem in list_problems(program, spec):
         if is_certain(problem, version):
             yield build_command_finding(problem, program, RULE)
-
-
-RULES = (validate_verl_arguments,)

@@ -17,7 +17,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 def validate_verl_batches(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.type verl needs responses of a step and of a mini-batch that its devices and its data-parallel shares
     divide: devices / contextParallelSize, or with model_engine=megatron devices / (TP x PP x CP)."""
-    if spec.framework.type != "verl" or spec.model is None or spec.data is None:
+    if spec.model is None or spec.data is None:
         return
     batch = spec.training.train_batch_size
     mini = spec.training.ppo_mini_batch_size

@@ -17,7 +17,7 @@ COUNT = "spec.cluster.workers[0].accelerator.count"
 
 
 def _list_problems(spec: RLTrainingJobSpec) -> Iterator[tuple[Problem, bool]]:
-    if spec.framework.type != "verl" or spec.model is None or spec.data is None:
+    if spec.model is None or spec.data is None:
         return
     if next(validate_verl_fields(spec), None):
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.command.devices import (
     DEVICES,
     NODES,
@@ -12,7 +13,6 @@ from rlt_api.frameworks.command.devices import (
     describe_groups,
     read_verl_number,
 )
-from rlt_api.frameworks.known_programs import Program
 from rlt_api.frameworks.verl.problem import ALL, Problem, find_version
 from rlt_api.model import quantity_value
 from rlt_api.spec.job_spec import RLTrainingJobSpec

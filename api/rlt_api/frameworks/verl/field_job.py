@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from rlt_api.findings.finding import Finding, printable
+from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.command.devices import COMMAND, DEVICES, NODES, read_verl_number
-from rlt_api.frameworks.known_programs import Program, find_program
 from rlt_api.frameworks.mapping import load_mapping
 from rlt_api.frameworks.verl.parallel import read_engine, read_sizes
 from rlt_api.frameworks.verl.sizes import DYNAMIC
@@ -112,12 +112,9 @@ def _list_blocks(program: Program) -> dict[str, Any]:
     }
 
 
-def validate_command_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+def validate_command_memory(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """verl's arguments in a command must fit into the memory of the accelerators and of the pods, as the fields of a
     job with framework verl must, if the model's name contains its size."""
-    program = find_program(spec.framework.command or [])
-    if spec.framework.type != "command" or program is None or program.name != "verl":
-        return
     job = read_field_job(program, spec)
     if job is None:
         return
@@ -130,7 +127,7 @@ def validate_verl_host_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """With framework.type verl, resources.memory must hold the weights in float32: one process loads the whole model
     before FSDP shards it (verl/workers/engine/fsdp/transformer_impl.py)."""
     overrides = " ".join(spec.framework.overrides)
-    if spec.framework.type == "verl" and "model_engine=" not in overrides and "model_dtype=" not in overrides:
+    if "model_engine=" not in overrides and "model_dtype=" not in overrides:
         yield from _find_small_host(spec)
 
 
@@ -179,4 +176,4 @@ def _replace_field(found: re.Match[str]) -> str:
     return _find_key(f"spec.{found[0].removeprefix('spec.')}") or found[0]
 
 
-RULES = (validate_command_memory, validate_verl_host_memory)
+RULES = (validate_verl_host_memory,)

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 
 from rlt_api.findings.spelling import find_nearest_word
-from rlt_api.frameworks.known_programs import Argument, Program
+from rlt_api.frameworks.arguments import Argument, Program
 from rlt_api.frameworks.mapping import find, load_mapping
 from rlt_api.frameworks.verl.parallel import SIZES, read_engine
 from rlt_api.frameworks.verl.problem import Problem

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.command.devices import read_verl_number
-from rlt_api.frameworks.known_programs import Program
 from rlt_api.frameworks.verl.parallel import read_engine, read_sizes
 from rlt_api.frameworks.verl.problem import ALL, Problem
 from rlt_api.rules.context_lengths import find_context_length

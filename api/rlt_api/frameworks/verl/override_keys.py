@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, printable, remove, use
-from rlt_api.frameworks.known_programs import Argument, Program, parse_overrides
+from rlt_api.frameworks.arguments import Argument, Program, parse_overrides
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl.keys import describe_key
 from rlt_api.frameworks.verl.lengths import list_length_problems
@@ -21,7 +21,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 def validate_verl_override_keys(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.overrides of verl 0.9 contain keys of its config for the engine (model_engine), or a + in front of the
     key, and sizes that the devices divide."""
-    if spec.framework.type != "verl" or spec.model is None or spec.data is None:
+    if spec.model is None or spec.data is None:
         return
     arguments = parse_overrides(spec.framework.overrides)
     if not is_old(spec.framework):

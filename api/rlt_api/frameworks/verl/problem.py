@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from rlt_api.findings.factors import join_or
 from rlt_api.findings.finding import Finding, printable, use
+from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.command.devices import COMMAND
-from rlt_api.frameworks.known_programs import Program
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 ALL = ""

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, printable
-from rlt_api.findings.kinds import replaceable, required
-from rlt_api.frameworks.known_programs import parse_overrides
+from rlt_api.frameworks.arguments import parse_overrides
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl.settings import is_old, list_settings
 from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
@@ -25,42 +24,14 @@ PODS = {
 
 def validate_verl_fields(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.type verl rejects fields that change the training and have no counterpart in the settings of verl."""
-    if spec.framework.type != "verl":
-        return
     entries = [*_list_sources(spec), *_list_rewards(spec), *_list_learning(spec), *_list_running(spec)]
     if is_old(spec.framework):
         entries += _list_newer_than_0_5(spec)
     yield from build_findings(spec, entries)
 
 
-def validate_framework_devices(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """framework.type verl, openrlhf and roll need workers with accelerators.
-
-    verl and openrlhf need the same number in each pod, because they place training and engines by the number of devices
-    alone.
-    """
-    framework = spec.framework.type
-    first = spec.cluster.workers[0].accelerator
-    rule = "framework-devices"
-    if framework not in ("verl", "openrlhf", "roll"):
-        return
-    for index, group in enumerate(spec.cluster.workers):
-        field = f"spec.cluster.workers[{index}].accelerator"
-        if group.accelerator is None:
-            by = f"framework {framework}, which trains on GPUs"
-            yield required(
-                field, by, "add it", {"resourceName": "nvidia.com/gpu", "count": 1}, rule=rule, involved=(TYPE,)
-            )
-        elif framework != "roll" and first and group.accelerator.count != first.count:
-            count = group.accelerator.count
-            message = f"differs from workers[0].accelerator.count {first.count}, and {framework} may mix up the groups"
-            yield replaceable(f"{field}.count", count, message, first.count, rule=rule, involved=(TYPE,))
-
-
 def validate_verl_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """framework.overrides are Hydra overrides, and do not contradict the number of pods and their accelerators."""
-    if spec.framework.type != "verl":
-        return
     rule = "framework-overrides"
     for index, text in enumerate(spec.framework.overrides):
         if not re.fullmatch(r"(\+\+?)?[A-Za-z_][\w./@-]*=.*|~[A-Za-z_][\w./@-]*(=.*)?", text, re.DOTALL):
@@ -187,6 +158,5 @@ def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
 
 RULES = (
     validate_verl_fields,
-    validate_framework_devices,
     validate_verl_overrides,
 )

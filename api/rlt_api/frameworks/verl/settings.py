@@ -15,7 +15,7 @@ from rlt_api.blocks.algorithm import Critic
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.framework import Framework
 from rlt_api.blocks.model import Model
-from rlt_api.frameworks.known_programs import Program, parse_overrides
+from rlt_api.frameworks.arguments import Program, parse_overrides
 from rlt_api.frameworks.run import Run, choose_resume, compute_micro_batch_size, count_devices
 from rlt_api.frameworks.verl.engines import fit_engine
 from rlt_api.frameworks.verl.overrides import format_override

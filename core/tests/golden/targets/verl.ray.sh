@@ -131,7 +131,7 @@ exec python3 /checkpoints/configs/verl-11111111/rlt_pod.pyz supervise \
   trainer.nnodes=2 \
   trainer.default_local_dir=/checkpoints/ppo
 RLT_END_OF_FILE
-sed '1,/^# Programs of rlt: a zip archive in base64$/d' "$0" > /checkpoints/configs/verl-11111111/rlt_pod.pyz.base64
+sed -n '1,/^# Programs of rlt: a zip archive in base64$/d; s/^#//p' "$0" > /checkpoints/configs/verl-11111111/rlt_pod.pyz.base64
   if [ -z "${RAY_ADDRESS:-}" ]; then
     export RAY_AUTH_MODE=token
     export RAY_AUTH_TOKEN_PATH="$files/ray-token"
@@ -152,7 +152,6 @@ sed '1,/^# Programs of rlt: a zip archive in base64$/d' "$0" > /checkpoints/conf
   exit 2
   ;;
 esac
-exit
 
 # Programs of rlt: a zip archive in base64
-UHJvZ3JhbXM=
+#UHJvZ3JhbXM=

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from rlt_api.frameworks.command.devices import count_devices
+from rlt_api.frameworks.preflight import reject_engine
 from rlt_api.frameworks.roll.roles import DTYPES
 from rlt_api.frameworks.roll.settings import RESUME_VARIABLE, build_config, build_launch, get_directory
 from rlt_api.frameworks.roll.values import Settings, get_block, merge
@@ -25,7 +26,7 @@ from rlt_pod.command.roll_layout import (
     read_parallel_sizes,
     read_strategy,
 )
-from rlt_pod.preflight.expected import Engine, Trial
+from rlt_pod.preflight.expected import Engine, NotPossible, Trial
 
 RESUME = f"${{oc.decode:${{oc.env:{RESUME_VARIABLE}}}}}"
 """The checkpoint that the launcher has found. Without one, the config cannot be read, and the start fails."""
@@ -40,23 +41,23 @@ OPTIONS = ("max_model_len", "gpu_memory_utilization", "enforce_eager", "context_
 """Options of the engine that decide whether it starts: names of vllm.LLM and sglang.Engine, as in ROLL's config."""
 
 
-def build_roll_engine(spec: RLTrainingJobSpec) -> Engine | str:
+def build_engine(spec: RLTrainingJobSpec, command: list[str]) -> Engine | NotPossible:
     """Build the engine of a valid spec, or the reason why the check is not possible."""
     config = build_config(spec, Run("", "", ""))
     role = get_block(config, "actor_infer")
     name, options = read_strategy(role)
     if name not in ENGINES:
-        return f"The engine {name} is neither {' nor '.join(ENGINES)}."
+        return reject_engine(f"The engine {name} is neither {' nor '.join(ENGINES)}.")
     size, *stages = read_parallel_sizes(role).values()
     if any(each > 1 for each in stages):
-        return "Its pipeline parallel size is above 1."
+        return reject_engine("Its pipeline parallel size is above 1.")
     dtype = {short: long for long, short in DTYPES.items()}.get(str(get_block(role, "model_args").get("dtype")), "auto")
     kept = {key: options[key] for key in OPTIONS if options.get(key) is not None}
     model = str(config["pretrain"]).replace("\\${", "${")
     return Engine(name, model, size, {**kept, "dtype": dtype, "trust_remote_code": True})
 
 
-def build_roll_trial(spec: RLTrainingJobSpec, directory: str) -> Trial:
+def build_trial(spec: RLTrainingJobSpec, command: list[str], directory: str) -> Trial:
     """Build the trial in `directory`, the folder of the run that dump_trial_configs gets."""
     first, second = STARTS
     checkpoints = Run("", "", directory).checkpoints

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import ssl
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -81,6 +83,16 @@ def parse_key_pair(certificate: str, key: str, trusted: str) -> KeyPair:
     if serialization.load_pem_private_key(key.encode(), None).public_key() != public or not _load_authorities(trusted):
         raise ValueError("certificate, key and authority do not match")
     return pair
+
+
+def load_key_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Serve this certificate for new connections (PEM). Raises ssl.SSLError if the key does not match."""
+    # Python loads them from files only. A file in memory keeps the private key off the disk.
+    descriptor = os.memfd_create("certificate")
+    with open(descriptor, "w") as file:
+        file.write(f"{key}\n{certificate}")
+        file.flush()
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
 
 
 def _start_certificate(subject: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime) -> x509.CertificateBuilder:

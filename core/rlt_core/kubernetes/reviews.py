@@ -1,4 +1,4 @@
-"""Whose bearer token a request has, and which jobs this person may read. The API server decides both."""
+"""Whose bearer token a request has, and what this person may read. The API server decides both."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Generic, TypeVar
 
 from rlt_api.schema.crd import GROUP, PLURAL
 from rlt_core.job import Manifest
-from rlt_core.kubernetes.client import KubernetesApi
+from rlt_core.kubernetes.client import ApiError, KubernetesApi
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CACHE_S = 5.0
 """Time for which a result holds. A revoked token or right ends after it."""
 MAX_CACHED = 10_000
+UNKNOWN_PER_S = 10.0
+"""Unknown tokens that the API server reviews in a second, besides a burst of as many. Known ones are not limited."""
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,16384}=*")
 """A bearer token: RFC 6750, section 2.1."""
 
@@ -36,7 +38,10 @@ class Person:
 
 @dataclass
 class Reviews:
-    """Asks the API server, and keeps results for CACHE_S. Methods raise ApiError if it does not respond."""
+    """Asks the API server, and keeps results for CACHE_S. Methods raise ApiError if it does not respond.
+
+    `authenticate` raises it with status 429 if too many unknown tokens arrive.
+    """
 
     api: KubernetesApi
     audience: str = ""
@@ -44,33 +49,48 @@ class Reviews:
 
     def __post_init__(self) -> None:
         self._persons = _Cache[Person]()
+        self._rejected = _Cache[bool]()
+        self._unknown = _Budget(UNKNOWN_PER_S)
         self._allowed = _Cache[bool]()
 
     async def authenticate(self, token: str) -> Person | None:
-        """The person of a token. None if the API server rejects it: rejections are not kept."""
+        """The person of a token. None if the API server rejects it."""
         if not TOKEN.fullmatch(token):
             return None
         key = hashlib.sha256(token.encode()).digest()
         now = time.monotonic()
         if (known := self._persons.get(key, now)) is not None:
             return known
+        if self._rejected.get(key, now):
+            return None
+        if key not in self._persons.entries and not self._unknown.spend(now):
+            raise ApiError(429, "too many unknown tokens: retry in a second")
         spec = {"token": token, **({"audiences": [self.audience]} if self.audience else {})}
         reviewed = await self.api.create(TOKEN_REVIEWS, _review("authentication.k8s.io/v1", "TokenReview", spec))
         person = find_person(reviewed.get("status", {}), self.audience)
-        if person is not None:
+        if person is None:
+            self._rejected.put(key, now, True)
+        else:
             self._persons.put(key, now, person)
         return person
 
     async def may_list(self, person: Person, namespace: str) -> bool:
         """Whether `kubectl get rltrainingjobs -n NAMESPACE` would show the jobs."""
-        return await self._may(person, {"verb": "list", "namespace": namespace})
+        return await self._may_read_jobs(person, {"verb": "list", "namespace": namespace})
 
     async def may_get(self, person: Person, namespace: str, name: str) -> bool:
         """Whether `kubectl get rltrainingjobs NAME -n NAMESPACE` would show the job."""
-        return await self._may(person, {"verb": "get", "namespace": namespace, "name": name})
+        return await self._may_read_jobs(person, {"verb": "get", "namespace": namespace, "name": name})
 
-    async def _may(self, person: Person, attributes: dict[str, str]) -> bool:
-        key = (person, *sorted(attributes.items()))
+    async def may_get_path(self, person: Person, path: str) -> bool:
+        """Whether the person has the verb get on a path that is not a resource, such as /metrics."""
+        return await self._may(person, {"nonResourceAttributes": {"verb": "get", "path": path}})
+
+    async def _may_read_jobs(self, person: Person, attributes: dict[str, str]) -> bool:
+        return await self._may(person, {"resourceAttributes": {"group": GROUP, "resource": PLURAL, **attributes}})
+
+    async def _may(self, person: Person, attributes: dict[str, dict[str, str]]) -> bool:
+        key = (person, *((kind, *sorted(values.items())) for kind, values in attributes.items()))
         now = time.monotonic()
         if (known := self._allowed.get(key, now)) is not None:
             return known
@@ -79,7 +99,7 @@ class Reviews:
             "uid": person.uid,
             "groups": list(person.groups),
             "extra": {name: list(values) for name, values in person.extra},
-            "resourceAttributes": {"group": GROUP, "resource": PLURAL, **attributes},
+            **attributes,
         }
         review = _review("authorization.k8s.io/v1", "SubjectAccessReview", spec)
         reviewed = await self.api.create(ACCESS_REVIEWS, review)
@@ -104,6 +124,24 @@ def find_person(status: Manifest, audience: str) -> Person | None:
 
 def _review(version: str, kind: str, spec: Manifest) -> Manifest:
     return {"apiVersion": version, "kind": kind, "metadata": {}, "spec": spec}
+
+
+class _Budget:
+    """A token bucket."""
+
+    def __init__(self, per_second: float) -> None:
+        self._per_second = per_second
+        self._left = per_second
+        self._at = time.monotonic()
+
+    def spend(self, now: float) -> bool:
+        """Whether one more is within the budget."""
+        self._left = min(self._per_second, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 @dataclass

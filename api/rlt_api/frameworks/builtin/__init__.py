@@ -1,0 +1,1 @@
+"""rlt's trainer: its config, rules and warnings."""

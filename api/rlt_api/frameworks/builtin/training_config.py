@@ -1,0 +1,53 @@
+"""The config of rlt's trainer for a spec."""
+
+from __future__ import annotations
+
+from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.frameworks.run import Run
+from rlt_api.model import quantity_value
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import CONFIG_FILE, ResolvedTraining, TrainingConfig, dump_config
+from rlt_api.spec.worker_groups import rollout_group, training_group
+
+
+def build_files(spec: RLTrainingJobSpec, run: Run) -> dict[str, str]:
+    """Build the file of the config."""
+    return {CONFIG_FILE: dump_config(build_training_config(spec, run))}
+
+
+def build_training_config(spec: RLTrainingJobSpec, run: Run) -> TrainingConfig:
+    """Build the training config with all defaults. The spec must be valid and resolved."""
+    assert spec.model
+    assert spec.data
+    workers = training_group(spec)
+    engines = rollout_group(spec)
+    assert workers.resources
+    training = {**spec.training.to_json(), "totalSteps": spec.training.total_steps or 0}
+    return TrainingConfig(
+        job=run.name,
+        namespace=run.namespace,
+        run_directory=run.directory,
+        workers=workers.replicas,
+        devices_per_worker=_count_devices(workers),
+        cpus_per_worker=_count_cpus(workers),
+        rollout_workers=engines.replicas if engines else 0,
+        rollout_devices_per_worker=_count_devices(engines) if engines else 0,
+        rollout_cpus_per_worker=_count_cpus(engines) if engines else 1,
+        model=spec.model,
+        data=spec.data,
+        rewards=spec.rewards,
+        algorithm=spec.algorithm,
+        training=ResolvedTraining.model_validate(training),
+        rollout=spec.rollout,
+        checkpoint=spec.checkpoint,
+        observability=spec.observability,
+    )
+
+
+def _count_devices(group: WorkerGroup) -> int:
+    return group.accelerator.count if group.accelerator else 0
+
+
+def _count_cpus(group: WorkerGroup) -> int:
+    assert group.resources
+    return max(1, int(quantity_value(group.resources.cpu)))

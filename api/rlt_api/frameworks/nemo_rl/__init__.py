@@ -1,0 +1,1 @@
+"""NeMo-RL, as programs of command jobs."""

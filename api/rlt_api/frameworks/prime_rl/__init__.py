@@ -1,0 +1,1 @@
+"""prime-rl, as programs of command jobs."""

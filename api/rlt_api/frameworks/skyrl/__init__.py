@@ -1,0 +1,1 @@
+"""SkyRL, as programs of command jobs."""

@@ -1,0 +1,1 @@
+"""slime and Miles, as programs of command jobs."""

@@ -1,0 +1,86 @@
+"""slime's and Miles' train.py and train_async.py, as programs of command jobs.
+
+Miles is a fork of slime with the same options (slime/utils/arguments.py, miles/utils/arguments.py, August 2026).
+"""
+
+from __future__ import annotations
+
+from rlt_api.frameworks.arguments import Program, parse_flags
+from rlt_api.frameworks.command.demand import read_number, require_devices, warn_without_resume
+from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_script
+
+OPTIONS = (
+    *("--actor-num-nodes", "--actor-num-gpus-per-node", "--rollout-num-gpus", "--rollout-num-gpus-per-engine"),
+    *("--rollout-batch-size", "--hf-checkpoint", "--colocate", "--n-samples-per-prompt"),
+)
+"""Options by which a script train.py is slime's."""
+MILES_OPTIONS = ("--eval-num-gpus", "--multi-lora", "--use-miles-router", "--miles-router-timeout")
+SCRIPT = r"train(?:_async)?\.py"
+NODES = "actor_num_nodes"
+DEVICES = "actor_num_gpus_per_node"
+ENGINES = "rollout_num_gpus"
+DEFAULT_DEVICES = 8
+"""The default of --actor-num-gpus-per-node."""
+KEYS = ("--actor-num-nodes", "--actor-num-gpus-per-node", "--rollout-num-gpus")
+
+
+def count_devices(program: Program) -> Demand | None:
+    """Count the accelerators as create_placement_groups does (slime/ray/placement_group.py)."""
+    values = program.values
+    nodes = read_number(program, NODES, 1)
+    devices = read_number(program, DEVICES, DEFAULT_DEVICES)
+    engines = read_number(program, ENGINES, 0)
+    evaluation = read_number(program, "eval_num_gpus", 0)
+    if nodes is None or devices is None or engines is None or evaluation is None:
+        return None
+    actor = nodes * devices
+    if values.get("debug_rollout_only"):
+        return Demand(engines, keys=KEYS[2:])
+    if values.get("debug_train_only") or values.get("rollout_external"):
+        return Demand(actor, per_pod=devices, keys=KEYS)
+    if values.get("colocate"):
+        return Demand(max(actor, engines), per_pod=devices, keys=KEYS)
+    return Demand(actor, engines + evaluation, devices, KEYS)
+
+
+def _read_slime(call: Call) -> Program:
+    return Program("slime", tuple(parse_flags(call.words)))
+
+
+def _read_miles(call: Call) -> Program:
+    return Program("miles", tuple(parse_flags(call.words)))
+
+
+MODELS = ("hf_checkpoint", "ref_load")
+PROMPTS = ("prompt_data",)
+RESUME = {"--load": "the folder of --save"}
+SLIME = KnownProgram(
+    name="slime",
+    title="slime",
+    recognize=by_script(rf"(?:.*/)?{SCRIPT}", *OPTIONS),
+    read=_read_slime,
+    count_devices=count_devices,
+    models=MODELS,
+    prompts=PROMPTS,
+    checkpoints="save",
+    resume=RESUME,
+    validate=require_devices(count_devices, "slime"),
+    warn=warn_without_resume("save", "load", "add --load with the folder of --save"),
+)
+MILES = KnownProgram(
+    name="miles",
+    title="Miles",
+    recognize=any_of(
+        by_script(rf"(?:.*/)?miles/(?:.*/)?{SCRIPT}", *OPTIONS),
+        by_script(rf"(?:.*/)?{SCRIPT}", *MILES_OPTIONS),
+        by_script(r"(?:.*/)?train_multi_lora_async\.py"),
+    ),
+    read=_read_miles,
+    count_devices=count_devices,
+    models=MODELS,
+    prompts=PROMPTS,
+    checkpoints="save",
+    resume=RESUME,
+    validate=require_devices(count_devices, "Miles"),
+    warn=warn_without_resume("save", "load", "add --load with the folder of --save"),
+)

@@ -1,0 +1,1 @@
+"""TRL, as programs of command jobs."""

@@ -1,0 +1,2 @@
+export WANDB_MODE=offline
+uv run rl @ examples/wordle/rl.toml --output-dir /ckpt/wordle
