@@ -347,6 +347,15 @@ CASES = [
         "Ray actors",
         base=COMMAND,
     ),
+    Case(
+        "verl-cpus",
+        f"{POD}.cpu",
+        {"cluster.workers": [{**VERL["cluster"]["workers"][0], "resources": {"cpu": "8", "memory": "4Gi"}}]},
+        "use 12 CPUs or more",
+        base=VERL,
+    ),
+    Case("judge-model", f"{JUDGE}.model", judge(model="https://huggingface.co/Qwen/Qwen3-8B"), "use Qwen/Qwen3-8B"),
+    Case("model-path", "spec.model.path", hub_model("/mnt/rlt/m/model.safetensors"), "use /mnt/rlt/m"),
     Case("host-memory", f"{POD}.memory", {"model.path": "Qwen/Qwen2.5-7B-Instruct"}, "use 25Gi or more", base=VERL),
     Case(
         "engine-memory",
@@ -424,7 +433,7 @@ CASES = [
         "command-arguments",
         "spec.framework.command[3]",
         {**gpus(), "framework.command": [*COMMAND["framework"]["command"], "trainer.n_gpus_per_node=0"]},
-        "change the command",
+        "use 1 or more",
         base=COMMAND,
     ),
     Case("micro-batch", MICRO, {"training.ppoMicroBatchSizePerDevice": 48}, "use 32 or 64"),
@@ -820,6 +829,18 @@ CASES = [
         "spec.rollout.gpuMemoryUtilization",
         {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.1, **gpus()},
         "use 0.35",
+    ),
+    Case(
+        "engine-memory",
+        "spec.rollout.gpuMemoryUtilization",
+        {**separate_engines(1, 1), "model": {**QWEN_7B, "path": "Qwen/Qwen2.5-72B"}},
+        "use rollout.tensorParallelSize: 8",
+    ),
+    Case(
+        "engine-memory",
+        "spec.rollout.gpuMemoryUtilization",
+        {"model": {**QWEN_7B, "path": "Qwen/Qwen3-30B-A3B"}, **gpus(8, 4)},
+        "use rollout.tensorParallelSize: 2, or gpuMemoryUtilization 0.85 or more",
     ),
     Case("accelerator-memory", "spec.cluster.workers[0].accelerator.memory", {"model": QWEN_7B, **gpus(1)}),
     Case(

@@ -31,6 +31,7 @@ VERL: Json = {
         "workers": [
             {
                 **BUILTIN["cluster"]["workers"][0],
+                "resources": {"cpu": "32", "memory": "4Gi"},
                 "accelerator": {"resourceName": "nvidia.com/gpu", "count": 4},
             }
         ],

@@ -117,6 +117,7 @@ def test_other_losses_than_the_clipped_ones_have_a_gradient_in_bypass_mode() -> 
 HUB = {"data": {"hub": {"name": "openai/gsm8k"}}, "rewards": [{"name": "gsm8k"}]}
 MODEL = {"path": "Qwen/Qwen3-0.6B"}
 GPUS = {"resources": {"cpu": "500m", "memory": "64Gi"}, "accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}
+GPUS_64 = {**GPUS, "resources": {"cpu": "64", "memory": "512Gi"}}
 FILES = {"data": {"files": ["/data/a.parquet"]}}
 MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name": "d", "mountPath": "/data"}]}]}}
 
@@ -124,8 +125,53 @@ MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name"
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"model": MODEL, "training": {"learningRate": 1.0}}, "spec.training.learningRate: 1: is much higher"),
-        ({"model": MODEL, "training": {"learningRate": 1e-5}}, None),
+        (
+            {"model": MODEL, "training": {"learningRate": 1.0}, "cluster": {"workers": [GPUS_64]}},
+            "spec.training.learningRate: 1: is much higher",
+        ),
+        ({"model": MODEL, "training": {"learningRate": 1e-5}, "cluster": {"workers": [GPUS_64]}}, None),
+        (
+            {"model": MODEL, "cluster": {"workers": [{}]}},
+            "no accelerators, and the job trains on CPUs; add accelerator",
+        ),
+        ({"rollout": {"gpuMemoryUtilization": 0.5}, "cluster": {"workers": [{"pool": "p"}]}}, "0.5: pool p has no acc"),
+        (
+            {"model": {"path": "Qwen/Qwen3-8B-AWQ"}, "cluster": {"workers": [GPUS_64]}},
+            "the weights are quantized (AWQ)",
+        ),
+        ({"rewards": [{"name": "math", "weight": 0}]}, "spec.rewards[0].weight: 0: the score has no effect"),
+        (
+            {"failurePolicy": {"progressDeadlineSeconds": 60}, "cluster": {"workers": [GPUS_64]}},
+            "use 300 or more, or 0",
+        ),
+        ({"cluster": {"env": [{"name": "A", "value": "$HOME/x"}]}}, "$HOME is not replaced; use $(HOME)"),
+        (
+            {"cluster": {"env": [{"name": "HF_HOME", "value": "/root/.cache"}]}},
+            "the pods run as user 1000, who may not",
+        ),
+        ({"cluster": {"env": [{"name": "TRANSFORMERS_CACHE", "value": "/d"}]}}, "transformers 5 does not read it"),
+        (
+            {
+                "cluster": {
+                    "workers": [GPUS_64],
+                    "env": [{"name": f"NCCL_{name}_DISABLE", "value": "1"} for name in ("P2P", "SHM")],
+                }
+            },
+            "P2P and SHM are both off",
+        ),
+        (
+            {"rollout": {"multiTurn": {"tools": [{"name": "python"}], "maxTurns": 1}}},
+            "maxTurns: 1: the conversation ends",
+        ),
+        (
+            {"rollout": {"multiTurn": {"environment": "calculator", "format": "hermes"}}},
+            "has an effect only with tools",
+        ),
+        (
+            {"rewards": [{"judge": {"baseUrl": "http://localhost:8000/v1", "model": "m"}}]},
+            "localhost is the pod itself",
+        ),
+        ({"rewards": [{"judge": {"baseUrl": "http://judge:8000", "model": "m"}}]}, "use http://judge:8000/v1"),
         ({"model": {"fromSeed": {}}, "training": {"learningRate": 0.01}}, None),
         ({"cluster": {"workers": [GPUS]}}, "workers[0].resources.cpu: 500m: is less than one CPU for each of the 8"),
         (FILES, "spec.data.files[0]: /data/a.parquet: is on no volume of the job (/mnt/rlt)"),
@@ -168,7 +214,7 @@ def variable(name: str, value: str = "1", **spec: Any) -> dict[str, Any]:
         (variable("NCCL_DEBUG", "INFO"), None),
         ({"rollout": {"gpuMemoryUtilization": 0.95}, "cluster": {"workers": [GPUS]}}, "leaves 5% of the device"),
         ({"rollout": {"gpuMemoryUtilization": 0.9}, "cluster": {"workers": [GPUS]}}, None),
-        ({"rollout": {"gpuMemoryUtilization": 0.95}}, None),
+        ({"rollout": {"gpuMemoryUtilization": 0.95}}, "no accelerators, and the job trains on CPUs"),
         ({"preflight": {"level": "full"}, "framework": COMMAND}, "spec.preflight.level: full: no step of framework"),
         ({"preflight": {"level": "full", "command": ["./smoke.sh"]}, "framework": COMMAND}, None),
         ({"preflight": {"command": ["./smoke.sh"]}, "framework": COMMAND}, "spec.preflight.command: given: it is"),

@@ -6,6 +6,7 @@ from rlt_api.frameworks.framework_type import Rule
 from rlt_api.rules import (
     batches,
     engine_kwargs,
+    engine_memory,
     experts,
     layout,
     learning,
@@ -32,6 +33,7 @@ FIELD_RULES: tuple[Rule, ...] = (
     *engine_kwargs.RULES,
     *lengths.RULES,
     *locations.RULES,
+    *engine_memory.RULES,
     *memory.RULES,
     *names.RULES,
     *rewards.RULES,

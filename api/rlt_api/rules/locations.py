@@ -16,6 +16,8 @@ HUB_URL = re.compile(
 )
 SUFFIXES = (".parquet", ".jsonl", ".json")
 """Names of the files that the trainer reads (rlt_trainer/data/tables.py)."""
+WEIGHT_FILES = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".ckpt", ".json")
+"""Names of files in the folder of a model."""
 VOLUME = "put it on a volume of spec.storage, and use its absolute path in the pods"
 
 
@@ -31,6 +33,13 @@ def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         **{f"spec.rewards[{index}].model": reward.model for index, reward in enumerate(spec.rewards)},
     }
     for field, path in paths.items():
+        if path is not None and (suffix := PurePosixPath(path).suffix) in WEIGHT_FILES:
+            folder = str(PurePosixPath(path).parent)
+            message = f"is a file ({suffix}), and the folder with config.json and the weights is meant"
+            fix = f"use {folder}" if path.startswith("/") else f"{VOLUME}, or the name on the hub"
+            edits = use(field, folder) if path.startswith("/") else ()
+            yield Finding(field, printable(path), message, fix, rule="model-path", edits=edits)
+            continue
         if path is None or path.startswith("/") or is_hub_name(path):
             continue
         message = "is neither an absolute path in the pods nor a name on the Hugging Face hub"

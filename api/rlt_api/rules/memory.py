@@ -6,14 +6,13 @@ What a train worker holds is in memory_parts.py, and what a device holds with th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.blocks.model import Model
 from rlt_api.findings.finding import Edit, Finding, use
 from rlt_api.findings.kinds import replaceable
 from rlt_api.model import quantity_value
 from rlt_api.rules.device_memory import Moment, describe_update, engine_share, list_moments
+from rlt_api.rules.engine_memory import QUANTIZATION, UTILIZATION, find_engine_problem, read_trained
 from rlt_api.rules.layout import TRAIN_WORKER_FIELDS, WORKERS, count_train_workers
 from rlt_api.rules.lengths import LENGTHS, MODEL_LEN, max_sequence_length
 from rlt_api.rules.memory_parts import (
@@ -27,19 +26,10 @@ from rlt_api.rules.memory_parts import (
     list_gradients,
     list_states,
 )
-from rlt_api.rules.model_size import Size, kv_bytes_per_token, model_size
+from rlt_api.rules.model_size import Size, kv_bytes_per_token
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines, training_group
 
-UTILIZATION = "spec.rollout.gpuMemoryUtilization"
-TENSOR_PARALLEL = "spec.rollout.tensorParallelSize"
-CACHE_SHARE = 0.15
-"""Share of a device for the KV cache, below which more devices per engine come first."""
-MIN_CACHE_SHARE = 0.05
-"""Share of a device for the KV cache, below which an engine may not start: its name is a lower bound of the weights."""
-MAX_UTILIZATION = 0.9
-"""vLLM's gpu_memory_utilization in its examples. The rest is for NCCL, CUDA's context and fragmentation."""
-QUANTIZATION = "spec.rollout.quantization"
 KV_CACHE_SPACE = "spec.rollout.kvCacheSpace"
 ACCELERATOR_MEMORY = f"{WORKERS}.accelerator.memory"
 STATE = ("spec.training.fsdp.fsdpSize", "spec.training.optimizer")
@@ -68,7 +58,7 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     colocated, the engine, with a margin for the processes. Otherwise vLLM has no memory for its KV cache, or the first
     step runs out of memory."""
     group = training_group(spec)
-    trained = _trained(spec)
+    trained = read_trained(spec)
     if trained is None or group.accelerator is None or not group.accelerator.memory:
         return
     model, size = trained
@@ -79,14 +69,7 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     weights = engine_weight_bytes(spec, model, size) / spec.rollout.tensor_parallel_size if share else 0.0
     involved: tuple[str, ...] = (size.field, "spec.model.dtype", ACCELERATOR_MEMORY)
     edits: tuple[Edit, ...]
-    if share and weights >= share.bytes:
-        message = (
-            f"of {memory} is {share.bytes / GIB:.3g} GiB, and the engine's {engine_dtype(spec, model)} weights need "
-            f"{weights / GIB:.3g} GiB ({size.source}), which leaves no memory for the KV cache"
-        )
-        involved = (*involved, QUANTIZATION, *ENGINE[:3])
-        fix, edits = _suggest_engine_fix(spec, group, weights * spec.rollout.tensor_parallel_size, share.bytes, device)
-        yield Finding(UTILIZATION, utilization, message, fix, rule="engine-memory", involved=involved, edits=edits)
+    if find_engine_problem(spec):
         return
     for moment in list_moments(spec, model, size, device):
         if moment.bytes <= device:
@@ -109,47 +92,6 @@ def validate_accelerator_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             edits = use(UTILIZATION, lower)
         yield Finding(field, value, message, fix, rule="accelerator-memory", involved=involved, edits=edits)
         return
-
-
-def _suggest_engine_fix(
-    spec: RLTrainingJobSpec, group: WorkerGroup, weights: float, share: float, device: float
-) -> tuple[str, tuple[Edit, ...]]:
-    """Return the fix for an engine whose `weights` do not fit into its share: the smallest tensorParallelSize that
-    leaves CACHE_SHARE of a device for the KV cache, and then a larger share of the device."""
-    assert group.accelerator
-    cache = CACHE_SHARE * device
-    count = group.accelerator.count
-    sizes = [size for size in range(spec.rollout.tensor_parallel_size + 1, count + 1) if count % size == 0]
-    fitting = next((size for size in sizes if weights / size <= share - cache), None)
-    minimum = ceil((weights / spec.rollout.tensor_parallel_size + cache) / device * 20) / 20
-    fixes = []
-    edits: tuple[Edit, ...] = ()
-    if fitting:
-        fixes.append(f"use rollout.tensorParallelSize: {fitting}")
-        edits += use(TENSOR_PARALLEL, fitting)
-    if minimum <= MAX_UTILIZATION:
-        fixes.append(f"gpuMemoryUtilization {minimum:g} or more" if fixes else f"use {minimum:g} or more")
-        edits += use(UTILIZATION, minimum)
-    return ", or ".join(fixes) or "use a larger rollout.tensorParallelSize, or accelerators with more memory", edits
-
-
-def explain_small_cache(spec: RLTrainingJobSpec) -> str | None:
-    """Return the sum for an engine that keeps less than MIN_CACHE_SHARE of a device for its cache; None for others."""
-    group = training_group(spec)
-    trained = _trained(spec)
-    if trained is None or group.accelerator is None or not group.accelerator.memory:
-        return None
-    device = quantity_value(group.accelerator.memory)
-    share = engine_share(spec, device)
-    if share is None:
-        return None
-    weights = engine_weight_bytes(spec, *trained) / spec.rollout.tensor_parallel_size
-    cache = share.bytes - weights
-    if not 0 < cache < MIN_CACHE_SHARE * device:
-        return None
-    total = weights * spec.rollout.tensor_parallel_size
-    fix, _ = _suggest_engine_fix(spec, group, total, share.bytes, device)
-    return f"leaves {cache / GIB:.3g} GiB of {group.accelerator.memory} for the KV cache and the engine; {fix}"
 
 
 def _suggest_fix(spec: RLTrainingJobSpec, moment: Moment, device: float) -> tuple[str, tuple[Edit, ...]]:
@@ -184,7 +126,7 @@ def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """resources.memory of a pod without accelerators must hold the state of the trainer and the engine, and
     rollout.kvCacheSpace."""
     group = training_group(spec)
-    trained = _trained(spec)
+    trained = read_trained(spec)
     if trained is None or group.accelerator is not None or group.resources is None:
         return
     model, size = trained
@@ -202,7 +144,7 @@ def validate_cpu_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_offload_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """resources.memory must hold the offloaded state of all the pod's accelerators."""
     group = training_group(spec)
-    trained = _trained(spec)
+    trained = read_trained(spec)
     if trained is None or group.accelerator is None or group.resources is None:
         return
     model, size = trained
@@ -215,12 +157,6 @@ def validate_offload_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     yield from _validate_pod_memory(spec, group, parts, size, (*STATE, *OFFLOAD, *REFERENCE[1:]))
 
 
-def _trained(spec: RLTrainingJobSpec) -> tuple[Model, Size] | None:
-    """Return the model and its size; None if the size is unknown."""
-    size = model_size(spec.model) if spec.model else None
-    return (spec.model, size) if spec.model and size else None
-
-
 def explain_missing_memory_check(spec: RLTrainingJobSpec) -> tuple[str, str] | None:
     """Return the field without which the memory of accelerators was not validated, and the fix; None if it was."""
     group = training_group(spec)
@@ -228,7 +164,7 @@ def explain_missing_memory_check(spec: RLTrainingJobSpec) -> tuple[str, str] | N
         return None
     if not group.accelerator.memory:
         return ACCELERATOR_MEMORY, "give the memory of one accelerator, such as 80Gi, or put it into the node pool"
-    if _trained(spec) is None:
+    if read_trained(spec) is None:
         return "spec.model.parameters", "give the number of parameters, such as 7B, which the name does not contain"
     return None
 
@@ -240,7 +176,7 @@ def explain_long_micro_batch(spec: RLTrainingJobSpec) -> str | None:
     validate_accelerator_memory counts.
     """
     group = training_group(spec)
-    trained = _trained(spec)
+    trained = read_trained(spec)
     if trained is None or group.accelerator is None or not group.accelerator.memory:
         return None
     device = quantity_value(group.accelerator.memory)

@@ -80,4 +80,16 @@ def validate_wandb_project(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(field, printable(value), message, fix, rule="wandb-name", edits=use(field, last))
 
 
-RULES = (validate_hub_dataset, validate_function_modules, validate_wandb_project)
+def validate_judge_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """judge.model is the name under which the server has the model. Its URL is judge.baseUrl."""
+    for index, reward in enumerate(spec.rewards):
+        if reward.judge and "://" in reward.judge.model:
+            field = f"spec.rewards[{index}].judge.model"
+            name, _ = find_hub_name(reward.judge.model)
+            fix = f"use {name}" if name else "use a name that GET /v1/models of the server returns"
+            message = "is a URL, and the name of the model is meant"
+            edits = use(field, name) if name else ()
+            yield Finding(field, printable(reward.judge.model), message, fix, rule="judge-model", edits=edits)
+
+
+RULES = (validate_judge_model, validate_hub_dataset, validate_function_modules, validate_wandb_project)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from rlt_api.findings.finding import printable
 from rlt_api.rules.environment import ENV
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
+REFERENCE = re.compile(r"\$([A-Z_][A-Z0-9_]{0,99})|\$\{([A-Z_][A-Z0-9_]{0,99})[^}$]{0,99}\}")
+"""$NAME or ${NAME}."""
 MIN_RAY_WITH_DEBUGGER = (2, 39, 0)
 """The first Ray whose default is the distributed debugger (Ray's docs, "Using the Ray Debugger")."""
 
@@ -32,9 +36,20 @@ def warn_slow_transport(spec: RLTrainingJobSpec) -> Iterator[str]:
     if without_p2p and without_shm and has_several:
         name = "NCCL_P2P_DISABLE" if "NCCL_P2P_DISABLE" in values else "NCCL_P2P_LEVEL"
         yield (
-            f"{ENV}[{indexes['NCCL_SHM_DISABLE']}].name: NCCL_SHM_DISABLE: with {name}, P2P and shared memory are both "
+            f"{ENV}[{indexes['NCCL_SHM_DISABLE']}].name: NCCL_SHM_DISABLE: with {name}, P2P and SHM are both "
             "off, so that NCCL sends data between the GPUs of a pod over the network, or fails; remove one of them"
         )
+
+
+def warn_unexpanded_values(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """References of a shell in values, of which Kubernetes replaces $(NAME) alone."""
+    for index, variable in enumerate(spec.cluster.env):
+        if found := REFERENCE.search(variable.value or ""):
+            name = found[1] or found[2]
+            yield (
+                f"{ENV}[{index}].value: {printable(variable.value or '')}: {found[0]} is not replaced; use $({name}) "
+                "for a variable in the same list, or the value"
+            )
 
 
 def warn_cache_folders(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The types of the fields of a pod template (core/v1, Kubernetes 1.35), as far as jobs use them.
+"""The fields of a pod template with their types (core/v1, Kubernetes 1.35), as far as jobs use them.
 
-A type is a name (STRING, …), a tuple of the values of an enumeration, a list with the type of its items, or an object:
-its fields with their types. Objects that are rare in a training job have the type ANY.
+A type is a name (STRING, …), a tuple with the values of an enumeration, a list with the type of its items, or an
+object: its fields with their types. Objects that are rare in a training job have the type ANY.
 """
 
 from __future__ import annotations

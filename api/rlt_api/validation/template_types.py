@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from rlt_api.findings.factors import join_or
@@ -44,6 +46,24 @@ def find_type_mistakes(value: object, kind: schema.Type, path: str) -> Iterator[
             yield from find_type_mistakes(item, kind[0], at)
 
 
+@cache
+def find_places() -> Mapping[str, str]:
+    """Return the fields that occur at one place of the schema: name -> the path of the object with it."""
+    places: dict[str, set[str]] = {}
+    for path, name in _list_fields(schema.TEMPLATE, "podTemplate"):
+        places.setdefault(name, set()).add(path.replace("initContainers", "containers"))
+    return {name: paths.pop() for name, paths in places.items() if len(paths) == 1}
+
+
+def _list_fields(kind: schema.Type, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(kind, Mapping):
+        for name, child in kind.items():
+            yield path, name
+            yield from _list_fields(child, f"{path}.{name}")
+    elif isinstance(kind, list):
+        yield from _list_fields(kind[0], f"{path}[]")
+
+
 def _check_needed(item: object, list_path: str, path: str) -> Iterator[tuple[Finding, bool]]:
     for name in schema.NEEDED.get(list_path.rpartition(".")[2], ()):
         if isinstance(item, Mapping) and item.get(name) in (None, ""):
@@ -60,7 +80,12 @@ def _check_object(value: object, kind: Mapping[str, schema.Type], path: str) -> 
             yield from find_type_mistakes(child, kind[key], at)
         else:
             finding = report_unknown_field(at, str(key), list(kind), rule=RULE)
-            yield finding, bool(finding.fix.startswith("did you mean")) or kind is schema.TEMPLATE
+            is_misspelled = finding.fix.startswith("did you mean")
+            place = None if is_misspelled else find_places().get(str(key))
+            if place:
+                message = f"is not a field here, but of {place}"
+                finding = replace(finding, message=message, fix=f"move it to {place}", edits=())
+            yield finding, is_misspelled or place is not None or kind is schema.TEMPLATE
 
 
 def _check_scalar(value: object, kind: str, path: str) -> Iterator[tuple[Finding, bool]]:

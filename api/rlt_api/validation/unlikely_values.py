@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.model import quantity_value
-from rlt_api.rules.memory import MAX_UTILIZATION, explain_small_cache
+from rlt_api.rules.engine_memory import MAX_UTILIZATION, explain_small_cache
+from rlt_api.rules.model_size import model_size
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.worker_groups import training_group
 
 MAX_LEARNING_RATE = 1e-3
 """Learning rates of RL on pretrained models are about 1e-6, of LoRA 1e-5 to 1e-4 (verl's and TRL's examples)."""
 WHOLE_SOLUTIONS = ("gsm8k", "openai/gsm8k")
 """Data sets on the hub whose questions do not ask for the form "#### NUMBER" of the answer."""
+
+
+MIN_PARAMETERS_ON_GPUS = 0.45e9
+"""Models of 0.5B parameters, with the tolerance of their names."""
+MIN_DEADLINE = 300
+"""Seconds in which a model of some billion parameters starts on GPUs (estimated)."""
 
 
 def warn_learning_rate(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -82,6 +91,50 @@ def warn_turns(spec: RLTrainingJobSpec) -> Iterator[str]:
         if name in multi_turn.model_fields_set and not multi_turn.tools:
             value = getattr(multi_turn, name)
             yield f"{field}.{alias}: {value}: has an effect only with tools; remove it, or add tools"
+
+
+def warn_training_on_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """A job that is meant for GPUs, whose worker group or node pool has none."""
+    if not spec.cluster.workers or training_group(spec).accelerator is not None:
+        return
+    size = model_size(spec.model) if spec.model else None
+    pool = training_group(spec).pool
+    where = f"pool {pool} has" if pool else "the worker group has"
+    problem = "no accelerators, and the job trains on CPUs"
+    fix = "add accelerator, or select a pool with accelerators by cluster.workers[].pool"
+    if "gpu_memory_utilization" in spec.rollout.model_fields_set:
+        share = spec.rollout.gpu_memory_utilization
+        yield f"spec.rollout.gpuMemoryUtilization: {share:g}: {where} {problem}; {fix}"
+    elif size and size.parameters >= MIN_PARAMETERS_ON_GPUS:
+        yield f"{size.field}: {size.source}: {where} {problem}; {fix}"
+
+
+def warn_weights(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Rewards that do not count."""
+    for index, reward in enumerate(spec.rewards):
+        if reward.weight == 0:
+            yield f"spec.rewards[{index}].weight: 0: the score has no effect on the training; remove the reward"
+
+
+def warn_quantized_model(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Weights that are quantized for inference cannot be trained."""
+    path = (spec.model.path if spec.model else None) or ""
+    if found := re.search(r"[-_](GGUF|AWQ|GPTQ|FP8|NVFP4|MXFP4|bnb-4bit|int4|int8|w4a16|w8a8)\b", path, re.IGNORECASE):
+        yield (
+            f"spec.model.path: {path}: by its name, the weights are quantized ({found[1]}), and cannot be trained; use "
+            "the original model"
+        )
+
+
+def warn_short_deadline(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """A deadline that ends before an engine and a model have started."""
+    seconds = spec.failure_policy.progress_deadline_seconds
+    on_gpus = any(group.accelerator for group in spec.cluster.workers)
+    if seconds and seconds < MIN_DEADLINE and on_gpus:
+        yield (
+            f"spec.failurePolicy.progressDeadlineSeconds: {seconds}: the time until the first step counts, with the "
+            f"start of engines and the loading of weights; use {MIN_DEADLINE} or more, or 0"
+        )
 
 
 def warn_few_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -18,6 +18,7 @@ from rlt_api.validation.environment_warnings import (
     warn_environment,
     warn_old_debugger,
     warn_slow_transport,
+    warn_unexpanded_values,
 )
 from rlt_api.validation.template_shape import warn_template_shape
 from rlt_api.validation.unlikely_values import (
@@ -25,9 +26,13 @@ from rlt_api.validation.unlikely_values import (
     warn_few_cpus,
     warn_learning_rate,
     warn_paths_outside_volumes,
+    warn_quantized_model,
     warn_settings_without_effect,
+    warn_short_deadline,
+    warn_training_on_cpus,
     warn_turns,
     warn_utilization,
+    warn_weights,
 )
 
 LOSSES_THAT_READ = {
@@ -60,6 +65,8 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_launchers(spec)
     yield from warn_urls(spec)
     yield from warn_turns(spec)
+    yield from warn_short_deadline(spec)
+    yield from warn_unexpanded_values(spec)
     yield from warn_framework(spec)
     if get_framework(spec).reads_fields:
         yield from _warn_restarts_without_checkpoint(spec)
@@ -67,6 +74,9 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
         yield from _warn_staleness_without_correction(spec)
         yield from _warn_unread_settings(spec.algorithm)
         yield from warn_learning_rate(spec)
+        yield from warn_training_on_cpus(spec)
+        yield from warn_weights(spec)
+        yield from warn_quantized_model(spec)
         yield from warn_utilization(spec)
         yield from warn_paths_outside_volumes(spec)
         yield from warn_answer_form(spec)

@@ -17,6 +17,9 @@ MACHINES: Mapping[str, tuple[str, ...]] = {
     "torch.distributed.launch": ("--nnodes",),
     "accelerate": ("--num_machines", "--num-machines"),
     "deepspeed": ("--num_nodes", "--hostfile", "-H"),
+    "sglang.launch_server": ("--nnodes",),
+    "vllm": ("--nnodes", "-n"),
+    "ds": ("--num_nodes", "--hostfile"),
     "colossalai": ("--hostfile", "--host"),
 }
 """Launcher -> its options with the number or the list of machines."""
@@ -55,10 +58,23 @@ def validate_launchers(spec: RLTrainingJobSpec) -> Iterator[Finding]:
                 return
 
 
+def _find_unknown_machines(words: Sequence[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield the launchers whose number of machines is a variable."""
+    for position, (index, word) in enumerate(words):
+        options = MACHINES.get(word.rpartition("/")[2], ())
+        if any("$" in value for _, value in _read_options(words[position + 1 :], options)):
+            yield index, word.rpartition("/")[2]
+
+
 def warn_launchers(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield the warnings about programs of a scheduler, another Ray cluster, and processes on the head."""
     words = read_words(spec.framework.command or [])
     names = [word.rpartition("/")[2] for _, word in words]
+    for index, name in _find_unknown_machines(words):
+        yield (
+            f"{COMMAND}[{index}]: {name}: its number of machines is a variable, and the command runs once, on the "
+            f"head; {FIX}"
+        )
     on_gpus = any(group.accelerator for group in spec.cluster.workers)
     for position, name in enumerate(names):
         index = words[position][0]

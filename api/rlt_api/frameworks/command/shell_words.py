@@ -16,8 +16,10 @@ BUILTINS = (
 )
 OPERATOR = re.compile(r"&&|\|\||\||\|&|;;?|&|<|<<|[0-9]?>>?|&>>?|[0-9]?>&[0-9]|<<<")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-EXPANSION = re.compile(r"\$[A-Z_][A-Z0-9_]*|\$\{[A-Z_][A-Z0-9_]*(?:[:#%/+-][^{}]*)?\}|\$\([^()]+\)|`[^`]+`")
-"""A variable with a name in upper case, or a command. ${name.of.key} is an interpolation of OmegaConf."""
+EXPANSION = re.compile(
+    r"\$[A-Z_][A-Z0-9_]{0,99}|\$\{[A-Z_][A-Z0-9_]{0,99}(?:[:#%/+-][^}$]{0,99})?\}|\$\([^()$]{1,99}\)|`[^`]{1,99}`"
+)
+"""A variable with a name in upper case, or a short command. ${name.of.key} is an interpolation of OmegaConf."""
 
 
 def list_commands(spec: RLTrainingJobSpec) -> Iterator[tuple[str, list[str]]]:

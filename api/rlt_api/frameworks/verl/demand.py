@@ -38,7 +38,7 @@ def list_demand_problems(program: Program, spec: RLTrainingJobSpec) -> Iterator[
             return
     if program.separate:
         yield from _compare_separate_devices(program, spec)
-    yield from _compare_cpus(program, spec)
+    yield from list_cpu_problems(program, spec)
 
 
 def _compare_separate_devices(program: Program, spec: RLTrainingJobSpec) -> Iterator[Problem]:
@@ -68,10 +68,10 @@ def count_cpus(group: WorkerGroup) -> int | None:
     return max(1, int(quantity_value(group.resources.cpu))) if group.resources else None
 
 
-def _compare_cpus(program: Program, spec: RLTrainingJobSpec) -> Iterator[Problem]:
+def list_cpu_problems(program: Program, spec: RLTrainingJobSpec) -> Iterator[Problem]:
     """verl 0.9 asks for bundles of accelerators with CPUs, and its V1 trainer for storage units of samples."""
     version = find_version(spec)
-    if version is None or (version.startswith("0.") and int(version.split(".")[1]) < 9):
+    if version is not None and [int(part) for part in version.split(".")] < [0, 9]:
         return
     devices = read_verl_number(program, DEVICES) or 0
     nodes = read_verl_number(program, NODES) or 0
@@ -87,7 +87,7 @@ def _compare_cpus(program: Program, spec: RLTrainingJobSpec) -> Iterator[Problem
         )
         yield Problem(DEVICES, message, since="=0.9")
         return
-    if program.own_config or program.values.get("trainer.use_v1") is False:
+    if version is None or program.own_config or program.values.get("trainer.use_v1") is False:
         return
     units = program.values.get(UNITS, DEFAULT_UNITS)
     if not isinstance(units, int):

@@ -16,6 +16,7 @@ from rlt_api.frameworks.mapping import load_mapping
 from rlt_api.frameworks.verl.parallel import read_engine, read_sizes
 from rlt_api.frameworks.verl.sizes import DYNAMIC
 from rlt_api.model import quantity_value
+from rlt_api.rules.engine_memory import validate_engine_memory
 from rlt_api.rules.memory import validate_accelerator_memory, validate_offload_memory
 from rlt_api.rules.memory_parts import GIB
 from rlt_api.rules.model_size import model_size
@@ -25,10 +26,11 @@ ACTOR = "actor_rollout_ref.actor"
 ROLLOUT = "actor_rollout_ref.rollout"
 MODEL = "actor_rollout_ref.model"
 PATH = f"{MODEL}.path"
-FIELD = re.compile(r"\b(?:spec\.)?(?:model|training|rollout|algorithm|data)\.[A-Za-z]+(?:\.[A-Za-z]+)*")
+FIELD = re.compile(r"\b(?:spec\.)?(?:model|training|rollout|algorithm|data)\.[A-Za-z]{1,40}(?:\.[A-Za-z]{1,40}){0,4}")
 """The path of a field in a message, which the key of verl replaces."""
 MEMORY = "spec.cluster.workers[0].resources.memory"
 RULES_OF_FIELDS: tuple[Callable[[RLTrainingJobSpec], Iterator[Finding]], ...] = (
+    validate_engine_memory,
     validate_accelerator_memory,
     validate_offload_memory,
 )
@@ -151,7 +153,7 @@ def _translate(finding: Finding, program: Program) -> Finding:
     """Name the argument instead of the field, and verl's keys in the message and the fix."""
     involved = tuple(each for each in finding.involved if each.startswith("spec.cluster"))
     message = FIELD.sub(_replace_field, finding.message)
-    fix = re.sub(r"([a-z]\w*\.[\w.]+): (?=\S)", r"\1=", FIELD.sub(_replace_field, finding.fix))
+    fix = re.sub(r"\b(\w{1,40}\.[\w.]{1,120}): (?=\S)", r"\1=", FIELD.sub(_replace_field, finding.fix))
     fix = fix.replace("gpuMemoryUtilization ", f"{ROLLOUT}.gpu_memory_utilization=")
     changed = replace(finding, message=message, fix=fix, involved=(*involved, "spec.framework.type"))
     key = _find_key(finding.field)

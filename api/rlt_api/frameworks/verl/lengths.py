@@ -9,7 +9,7 @@ from rlt_api.frameworks.command.devices import read_verl_number
 from rlt_api.frameworks.verl.parallel import read_engine, read_sizes
 from rlt_api.frameworks.verl.problem import ALL, Problem
 from rlt_api.rules.context_lengths import find_context_length
-from rlt_api.rules.memory import MAX_UTILIZATION
+from rlt_api.rules.engine_memory import MAX_UTILIZATION
 
 MODEL = "actor_rollout_ref.model.path"
 ROLLOUT = "actor_rollout_ref.rollout"

@@ -13,7 +13,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 ALL = ""
 """verl ends with an error in all versions."""
-IN_IMAGE = re.compile(r"verl[^/:@]*:[^/@]*?(\d+)\.(\d+)")
+IN_IMAGE = re.compile(r"verl[^/:@]{0,64}:[^/@]{0,32}?(\d{1,4})\.(\d{1,4})")
 """An image whose tag begins with the version of verl, such as registry.example/verl:0.9.1."""
 
 
@@ -66,12 +66,13 @@ def format_problem(problem: Problem, program: Program) -> str:
 def build_command_finding(problem: Problem, program: Program, rule: str) -> Finding:
     """Build the finding of a command for a certain problem."""
     argument = program.given.get(problem.key)
-    fix = problem.fix or "change the command"
+    message, _, rest = problem.message.partition("; ")
+    fix = problem.fix or rest or "change the command"
     if argument is None:
-        return Finding(COMMAND, problem.key, problem.message, fix, rule=rule, involved=("spec.framework.type",))
+        return Finding(COMMAND, problem.key, message, fix, rule=rule, involved=("spec.framework.type",))
     field = f"{COMMAND}[{argument.index}]"
     value = printable(f"{argument.prefix}{argument.key}={argument.value}")
     is_own = not problem.replaced or problem.replaced == problem.key
     values = problem.values if is_own and not program.in_script else ()
     edits = use(field, *(f"{argument.prefix}{argument.key}={each}" for each in values))
-    return Finding(field, value, problem.message, fix, rule=rule, involved=("spec.framework.type",), edits=edits)
+    return Finding(field, value, message, fix, rule=rule, involved=("spec.framework.type",), edits=edits)

@@ -1,0 +1,121 @@
+"""The memory of an engine: its weights in its share of a device, and what remains for the KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.blocks.model import Model
+from rlt_api.findings.finding import Edit, Finding, use
+from rlt_api.model import quantity_value
+from rlt_api.rules.layout import WORKERS
+from rlt_api.rules.memory_parts import GIB, Part, engine_dtype, engine_weight_bytes
+from rlt_api.rules.model_size import Size, model_size
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.worker_groups import has_engines, rollout_group, training_group
+
+UTILIZATION = "spec.rollout.gpuMemoryUtilization"
+TENSOR_PARALLEL = "spec.rollout.tensorParallelSize"
+QUANTIZATION = "spec.rollout.quantization"
+CACHE_SHARE = 0.15
+"""Share of a device for the KV cache, below which more devices per engine come first."""
+MIN_CACHE_SHARE = 0.05
+"""Share of a device for the KV cache, below which an engine may not start: the size in a name is a lower bound."""
+MAX_UTILIZATION = 0.9
+"""vLLM's gpu_memory_utilization in its examples. The rest is for NCCL, CUDA's context and fragmentation."""
+INVOLVED = tuple(f"spec.rollout.{name}" for name in ("engine", "mode", "tensorParallelSize"))
+
+
+def read_trained(spec: RLTrainingJobSpec) -> tuple[Model, Size] | None:
+    """Return the model and its size; None if the size is unknown."""
+    size = model_size(spec.model) if spec.model else None
+    return (spec.model, size) if spec.model and size else None
+
+
+def engine_group(spec: RLTrainingJobSpec) -> WorkerGroup:
+    """Return the worker group whose devices have the engines."""
+    return rollout_group(spec) or training_group(spec)
+
+
+def _read_share(spec: RLTrainingJobSpec) -> tuple[Part, float] | None:
+    """Return vLLM's share of a device and the device's memory in bytes; None without vLLM or if it is unknown."""
+    accelerator = engine_group(spec).accelerator
+    if not has_engines(spec) or spec.rollout.engine != "vllm" or accelerator is None or not accelerator.memory:
+        return None
+    device = quantity_value(accelerator.memory)
+    return Part("for vLLM (gpuMemoryUtilization)", spec.rollout.gpu_memory_utilization * device), device
+
+
+def find_engine_problem(spec: RLTrainingJobSpec) -> Finding | None:
+    """Return the finding for an engine whose weights fill its share of a device; None if they do not."""
+    trained = read_trained(spec)
+    found = _read_share(spec)
+    group = engine_group(spec)
+    if trained is None or found is None or group.accelerator is None:
+        return None
+    model, size = trained
+    share, device = found
+    total = engine_weight_bytes(spec, model, size)
+    weights = total / spec.rollout.tensor_parallel_size
+    if weights < share.bytes:
+        return None
+    memory = group.accelerator.memory
+    message = (
+        f"of {memory} is {share.bytes / GIB:.3g} GiB, and the engine's {engine_dtype(spec, model)} weights need "
+        f"{weights / GIB:.3g} GiB ({size.source}), which leaves no memory for the KV cache"
+    )
+    index = spec.cluster.workers.index(group)
+    field = f"{WORKERS.partition('[')[0]}[{index}].accelerator.memory"
+    involved = (size.field, "spec.model.dtype", field, QUANTIZATION, *INVOLVED)
+    fix, edits = _suggest_engine_fix(spec, group, total, share.bytes, device)
+    value = str(spec.rollout.gpu_memory_utilization)
+    return Finding(UTILIZATION, value, message, fix, rule="engine-memory", involved=involved, edits=edits)
+
+
+def validate_engine_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The share of a device for vLLM, gpuMemoryUtilization, must hold the engine's weights and a KV cache."""
+    if finding := find_engine_problem(spec):
+        yield finding
+
+
+def _suggest_engine_fix(
+    spec: RLTrainingJobSpec, group: WorkerGroup, weights: float, share: float, device: float
+) -> tuple[str, tuple[Edit, ...]]:
+    """Return the fix for an engine whose `weights` do not fit into its share: the smallest tensorParallelSize that
+    leaves CACHE_SHARE of a device for the KV cache, and then a larger share of the device."""
+    assert group.accelerator
+    cache = CACHE_SHARE * device
+    count = group.accelerator.count
+    sizes = [size for size in range(spec.rollout.tensor_parallel_size + 1, count + 1) if count % size == 0]
+    fitting = next((size for size in sizes if weights / size <= share - cache), None)
+    minimum = ceil((weights / spec.rollout.tensor_parallel_size + cache) / device * 20) / 20
+    fixes = []
+    edits: tuple[Edit, ...] = ()
+    if fitting:
+        fixes.append(f"use rollout.tensorParallelSize: {fitting}")
+        edits += use(TENSOR_PARALLEL, fitting)
+    if minimum <= MAX_UTILIZATION:
+        fixes.append(f"gpuMemoryUtilization {minimum:g} or more" if fixes else f"use {minimum:g} or more")
+        edits += use(UTILIZATION, minimum)
+    return ", or ".join(fixes) or "use a larger rollout.tensorParallelSize, or accelerators with more memory", edits
+
+
+def explain_small_cache(spec: RLTrainingJobSpec) -> str | None:
+    """Return the sum for an engine that keeps less than MIN_CACHE_SHARE of a device for its cache; None for others."""
+    trained = read_trained(spec)
+    found = _read_share(spec)
+    group = engine_group(spec)
+    if trained is None or found is None or group.accelerator is None:
+        return None
+    share, device = found
+    weights = engine_weight_bytes(spec, *trained) / spec.rollout.tensor_parallel_size
+    cache = share.bytes - weights
+    if not 0 < cache < MIN_CACHE_SHARE * device:
+        return None
+    total = weights * spec.rollout.tensor_parallel_size
+    fix, _ = _suggest_engine_fix(spec, group, total, share.bytes, device)
+    return f"leaves {cache / GIB:.3g} GiB of {group.accelerator.memory} for the KV cache and the engine; {fix}"
+
+
+RULES = (validate_engine_memory,)
