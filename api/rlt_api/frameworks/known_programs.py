@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from rlt_api.frameworks.arguments import Argument as Argument
-from rlt_api.frameworks.arguments import Program as Program
-from rlt_api.frameworks.arguments import build_option_key as build_option_key
-from rlt_api.frameworks.arguments import parse_overrides as parse_overrides
-from rlt_api.frameworks.arguments import parse_value as parse_value
 from rlt_api.frameworks.arguments import read_words
 from rlt_api.frameworks.known_program import KnownProgram, find_call
 from rlt_api.frameworks.nemo_rl.program import NEMO_RL
 from rlt_api.frameworks.openrlhf.program import OPENRLHF
 from rlt_api.frameworks.prime_rl.program import PRIME_RL
-from rlt_api.frameworks.roll.script import find_roll_script as find_roll_script
 from rlt_api.frameworks.skyrl.program import SKYRL
 from rlt_api.frameworks.slime.program import MILES, SLIME
 from rlt_api.frameworks.trl.program import TRL
