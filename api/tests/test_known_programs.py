@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 import pytest
-from cases import COMMAND, gpus, merged
+from job_specs import COMMAND, gpus, merged
 
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.known_programs import PROGRAMS, find_program, get_record

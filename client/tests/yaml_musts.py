@@ -310,8 +310,8 @@ MUSTS = {
         reads_file=True,
     ),
     "skyrl-grpo": Must(
-        {"metadata.name": "skyrl-gsm8k", f"{DEVICES}.count": 4},
-        ("ckpt_path", "colocate_all"),
+        {"metadata.name": "skyrl-gsm8k", f"{DEVICES}.count": 8},
+        ("ckpt_path",),
         ("++generator.num_inference_engines=4", "++trainer.policy.optimizer_config.lr=1e-6"),
     ),
     "trl-grpo": Must({DEVICES: None}, ("the file",), ("trl", "grpo", "--config"), reads_file=True),

@@ -156,7 +156,7 @@ def test_the_key_of_the_authority_is_not_stored() -> None:
 
 @pytest.mark.parametrize("host", sorted(HOSTS))
 async def test_a_client_trusts_the_certificate_for_every_host(host: str) -> None:
-    from rlt_operator.webhook.server import Tls
+    from rlt_operator.webhook.tls import Tls
 
     now = datetime.now(UTC)
     pair = create_key_pair(HOSTS, now=now)
@@ -168,7 +168,7 @@ async def test_a_client_trusts_the_certificate_for_every_host(host: str) -> None
 
 
 async def test_old_and_new_certificates_are_trusted_during_a_renewal() -> None:
-    from rlt_operator.webhook.server import Tls
+    from rlt_operator.webhook.tls import Tls
 
     old = create_key_pair(HOSTS, now=datetime.now(UTC) - 61 * DAY)
     new = create_key_pair(HOSTS, now=datetime.now(UTC), previous=old)

@@ -19,12 +19,13 @@ OWN_TEXTS = {
 """Files whose expressions search texts of this repository alone, and which ones."""
 BUILT = {
     "api/rlt_api/frameworks/verl/engines.py": "for keys of verl's config",
+    "api/rlt_api/frameworks/framework_rules.py": "for a path of at most 1024 characters",
+    "api/rlt_api/frameworks/known_program.py": "the names of programs, without nested repetitions",
     "api/rlt_api/findings/text_values.py": "a pattern of a field, for a text within the field's maximum length",
     "api/rlt_api/rules/context_lengths.py": "whole names of models, with one .* at the end",
     "api/rlt_api/rules/metadata.py": "for a name of at most 253 characters",
     "api/rlt_api/rules/model_names.py": "whole names of models, with one .* at the end",
     "api/rlt_api/rules/rewards.py": "compiled, not used",
-    "api/rlt_api/rules/storage.py": "for a path of at most 1024 characters",
     "api/rlt_api/spec/reward_rules.py": "compiled, not used",
     "api/rlt_api/validation/template_types.py": "the operator's names of volumes",
     "cli/rlt_cli/field_guide.py": "for rules of the CRD",

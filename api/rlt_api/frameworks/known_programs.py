@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from rlt_api.frameworks.arguments import read_words
+from rlt_api.frameworks.arguments import Program, read_words
 from rlt_api.frameworks.known_program import KnownProgram, find_call
 from rlt_api.frameworks.nemo_rl.program import NEMO_RL
 from rlt_api.frameworks.openrlhf.program import OPENRLHF

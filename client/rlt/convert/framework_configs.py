@@ -11,6 +11,7 @@ from typing import Any
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.reader import Json, Reader, flatten, write_number
 from rlt_api.frameworks.arguments import parse_value
+from rlt_api.frameworks.known_programs import find_program, get_record
 
 WORKERS = "cluster.workers[]"
 CONFIGS = "/mnt/rlt/config"
@@ -85,13 +86,7 @@ def _convert_nemo(draft: Draft, config: Json, file: str) -> None:
 
 def _convert_skyrl(draft: Draft, config: Json, file: str) -> None:
     trainer = config["trainer"]
-    placement = trainer.get("placement") if isinstance(trainer.get("placement"), dict) else {}
     draft.name = str(trainer.get("run_name") or draft.name)
-    _set_devices(draft, placement.get("policy_num_nodes", 1), placement.get("policy_num_gpus_per_node"))
-    if placement.get("colocate_all") is False:
-        engines = "generator.num_inference_engines x inference_engine_tensor_parallel_size"
-        why = f"the engines have further devices, {engines}: add a worker group, or replicas"
-        draft.leave_out("trainer.placement.colocate_all false", why, draft.find_line("trainer.placement.colocate_all"))
     overrides = []
     for key, value in flatten({key: each for key, each in config.items() if key not in ("defaults", "hydra")}):
         if isinstance(value, str) and "${" in value:
@@ -102,7 +97,12 @@ def _convert_skyrl(draft: Draft, config: Json, file: str) -> None:
     for key in ("defaults", "hydra"):
         if key in config:
             draft.leave_out(f"{key} {json.dumps(config[key])}", "it belongs to Hydra", draft.find_line(key))
-    draft.put("framework", {"type": "command", "command": ["python3", "-m", SKYRL_PROGRAM, *overrides]})
+    command = ["python3", "-m", SKYRL_PROGRAM, *overrides]
+    draft.put("framework", {"type": "command", "command": command})
+    program = find_program(command)
+    demand = get_record(program).count_devices(program) if program else None
+    if demand:
+        _set_devices(draft, *demand.divide())
     why = "SkyRL's training with a reward of skyrl_gym; other examples have other programs"
     draft.leave_out(f"the program {SKYRL_PROGRAM}", why)
 

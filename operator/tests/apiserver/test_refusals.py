@@ -176,9 +176,13 @@ def test_a_large_pod_template_is_rejected_without_the_webhook(
         cluster[path] = {"podTemplate": LARGE} if path == "head" else [{**cluster["workers"][0], "podTemplate": LARGE}]
         spec = {**o.SPEC, "cluster": cluster}
         kubernetes.create_job(namespace, spec, name=path)
-        eventually("a rejection", lambda path=path: kubernetes.condition(namespace, C.ACCEPTED, path)[0] == "False")
+        _wait_for_rejection(kubernetes, namespace, path)
         message = kubernetes.status(namespace, path)["message"]
         (finding,) = validate_job(path, spec).findings
         assert str(finding) in message
         assert finding.rule == "size"
         assert len(message) < 1000
+
+
+def _wait_for_rejection(kubernetes: Kubernetes, namespace: str, name: str) -> None:
+    eventually("a rejection", lambda: kubernetes.condition(namespace, C.ACCEPTED, name)[0] == "False")

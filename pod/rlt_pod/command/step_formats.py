@@ -27,15 +27,15 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _SLIME = re.compile(
     r"(?:- |^)(?P<kind>rollout|perf|step) (?P<step>[0-9]{1,18}): (?P<metrics>\{'(?:rollout|perf|train)/.*\})"
 )
-_NEMO_STEP = re.compile(r"={10,} Step (?P<step>[0-9]{1,18})/(?P<total>[0-9]{1,18}) ={10,}")
+_NEMO_STEP = re.compile(r"={10} Step (?P<step>[0-9]{1,18})/(?P<total>[0-9]{1,18}) ={10}")
 _NEMO_METRIC = re.compile(rf"[•-] (?P<name>[A-Z][^:]{{2,40}}): (?P<value>{_NUMBER})s?(?: |$|\()")
 _SKYRL_STEP = re.compile(r"(?:- |\| |^)Step (?P<step>[0-9]{1,18}): *$")
 _SKYRL_LINE = re.compile(r"[{ ]'[\w./@-]+': ")
 _PRIME = re.compile(
-    r"(?:SUCCESS\s+|^)Step (?P<step>[0-9]{1,18}) \| +(?P<time>[^|]+?) \| (?P<metrics>(?:Reward|Loss) .*)"
+    r"(?:SUCCESS\s+|^)Step (?P<step>[0-9]{1,18}) \| +(?P<time>[^| ][^|]*) \| (?P<metrics>(?:Reward|Loss) .*)"
 )
 _PRIME_METRIC = re.compile(rf"(?P<name>[A-Z][A-Za-z. -]*?) (?P<value>{_NUMBER})%?(?: tokens/s| GiB)?$")
-_PRIME_TIME = re.compile(r"(?P<value>[0-9.]+)(?P<unit>ms|[dhms])")
+_PRIME_TIME = re.compile(r"(?<![0-9.])(?P<value>[0-9.]+)(?P<unit>ms|[dhms])")
 _TRL = re.compile(r"^[^{]*(?P<metrics>\{'loss': [^{}]*\})")
 _TRL_REWARDS = ("'reward': ", "'rewards/margins': ")
 _TQDM = re.compile(r"^ *[0-9]+%\|[^|]*\| *(?P<step>[0-9]{1,18})/(?P<total>[0-9]{1,18}) \[")
