@@ -224,9 +224,9 @@ def test_a_field_that_kubernetes_does_not_know_is_rejected_with_its_message(
     operated: Kubernetes, new_namespace: str
 ) -> None:
     install(operated, OLD)
-    operated.create_job(new_namespace, with_template({"spec": {"hostNetwrk": True}}))
+    operated.create_job(new_namespace, with_template({"spec": {"newNetworkField": True}}))
     operated.wait(new_namespace, "ClusterReady", "ClusterRejected")
-    assert 'unknown field "template.spec.hostNetwrk"' in operated.status(new_namespace)["message"]
+    assert 'unknown field "template.spec.newNetworkField"' in operated.status(new_namespace)["message"]
 
 
 def test_a_job_waits_if_the_crd_lacks_a_rendered_field(operated: Kubernetes, new_namespace: str) -> None:

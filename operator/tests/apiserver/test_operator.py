@@ -191,9 +191,9 @@ def test_a_job_starts_from_the_checkpoint_of_another_one(
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ({"spec": {"hostNam": "x"}}, 'unknown field "template.spec.hostNam"'),
-        ({"spec": {"restartPolicy": "Sometimes"}}, 'Unsupported value: "Sometimes"'),
-        ({"spec": {"containers": [{"name": "sidecar"}]}}, "template.spec.containers[1].image: Required value"),
+        ({"spec": {"newField": "x"}}, 'unknown field "template.spec.newField"'),
+        ({"spec": {"overhead": {"cpu": "x"}}}, "quantities must match the regular expression"),
+        ({"spec": {"containers": [{"name": "Side_car", "image": "a"}]}}, 'Invalid value: "Side_car"'),
     ],
 )
 def test_an_invalid_pod_template_is_rejected_with_the_message_of_the_api_server(
