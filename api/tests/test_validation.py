@@ -356,6 +356,10 @@ def test_maximums_hold_for_all_worker_groups_together(maximum: dict[str, int], v
     assert all(each.field == "spec.cluster.workers" and "use at most" in each.fix for each in found)
 
 
+def test_a_maximum_for_a_job_is_not_empty() -> None:
+    assert fields(validate_runtime({"maxPerJob": {}})) == ["spec.maxPerJob"]
+
+
 def test_only_mutable_blocks_may_change() -> None:
     new = {**BUILTIN, "suspend": True, "activeDeadlineSeconds": 9}
     assert validate_change(BUILTIN, new) == ()

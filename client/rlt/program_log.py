@@ -21,14 +21,21 @@ async def get_program_log(connection: Connection, name: str, step: str | None = 
     """The whole log of the program or of a step. Raises UnavailableError if it has not run."""
     job = await connection.get_job(name)
     job_id = _ray_job_id(job, step)
+    file = step_log(step) if step else PROGRAM_LOG
     if job_id is None and has_kept_files(job):
-        return (await get_kept_file(connection, name, step_log(step) if step else PROGRAM_LOG)).text
+        return (await get_kept_file(connection, name, file)).text
     if job_id is None:
         message = job.get("status", {}).get("message") or NOT_RECONCILED
         status_command = connection.kube_context.command_line(f"status {name}")
         program = f"Step {step}" if step else "The program"
         raise UnavailableError(f"{program} of job {name} is not running. {message}", next=status_command)
-    return str(json.loads(await connection.get_from_head(name, DASHBOARD_PORT, f"/api/jobs/{job_id}/logs"))["logs"])
+    try:
+        answer = await connection.get_from_head(name, DASHBOARD_PORT, f"/api/jobs/{job_id}/logs")
+    except UnavailableError:
+        if can_become_true(job, "Running") or not has_kept_files(job):
+            raise
+        return (await get_kept_file(connection, name, file)).text  # its Ray cluster is being released
+    return str(json.loads(answer)["logs"])
 
 
 async def follow_program_log(

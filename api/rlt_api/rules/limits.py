@@ -64,15 +64,19 @@ def _list_unused_blocks(spec: RLTrainingJobSpec) -> tuple[str, ...]:
 
 def validate_limits(runtime: RLRuntimeSpec) -> Iterator[Finding]:
     """Validate the limits of a runtime: each names an existing field and allows at least one value."""
+    maximum = runtime.max_per_job
+    if maximum is not None and maximum.workers is None and maximum.accelerators is None:
+        message = "must have workers or accelerators"
+        yield Finding("spec.maxPerJob", "none", message, "add at least one of them", rule="limit")
     known = {path.removesuffix("[]"): schema for path, schema in walk_leaves(RLTrainingJobSpec)}
     for index, limit in enumerate(runtime.limits):
         field = f"spec.limits[{index}]"
         if limit.max is None and limit.min is None and limit.allowed is None:
             yield Finding(field, "none", "must have max, min or allowed", "add at least one of them", rule="limit")
         if limit.min is not None and limit.max is not None and limit.min > limit.max:
-            maximum = _plain(limit.max)
-            fix = f"use {maximum} or less"
-            yield Finding(f"{field}.min", _plain(limit.min), f"is above max {maximum}", fix, rule="limit")
+            most = _plain(limit.max)
+            fix = f"use {most} or less"
+            yield Finding(f"{field}.min", _plain(limit.min), f"is above max {most}", fix, rule="limit")
         if not any(_is_name_of(limit.field, path, schema) for path, schema in known.items()):
             deep = sorted(
                 path for path in known if path.startswith(f"{limit.field}.") or path.startswith(f"{limit.field}[].")

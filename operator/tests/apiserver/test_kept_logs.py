@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -51,3 +52,20 @@ def test_a_job_without_a_volume_has_no_kept_files(kubernetes: Kubernetes, namesp
     kubernetes.create_job(namespace, o.SPEC)
     failed = rlt("logs", "sum", "--attempt", "1", expected=1)
     assert "The logs of job sum ended with its pods: spec.storage has no PVC." in failed.stderr
+
+
+def test_the_log_of_a_job_that_has_ended_does_not_need_its_head(
+    kubernetes: Kubernetes, namespace: str, rlt: Rlt
+) -> None:
+    """Its status still has the Ray cluster, whose Service is gone."""
+    kubernetes.create_job(namespace, CLAIMED)
+    time = "2026-01-02T03:04:05Z"
+    ended = {"type": "Succeeded", "status": "True", "reason": "Completed", "message": "", "lastTransitionTime": time}
+    cluster = {"name": "sum", "readyWorkers": 0, "desiredWorkers": 1, "jobId": "sum-1"}
+    status = {"conditions": [{**ended, "observedGeneration": 1}], "rayCluster": cluster, "startTime": time}
+    options = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
+    kubernetes.kubectl("patch", "rltrainingjob", "sum", "-n", namespace, *options)
+    kubernetes.kubectl("create", "quota", "none", "--hard=pods=0", "-n", namespace)
+    hard = ("get", "quota", "none", "-n", namespace, "-o", "jsonpath={.status.hard.pods}")
+    eventually("the quota", lambda: kubernetes.kubectl(*hard) == "0")
+    assert "exceeded quota" in rlt("logs", "sum", expected=1).stderr, "a pod reads the volume"
