@@ -18,7 +18,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 CACHE_S = 5.0
 """Time for which a result holds. A revoked token or right ends after it."""
 MAX_CACHED = 10_000
-UNKNOWN_PER_S = 10.0
+UNKNOWN_PER_S = 50.0
 """Unknown tokens that the API server reviews in a second, besides a burst of as many. Known ones are not limited."""
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{1,16384}=*")
 """A bearer token: RFC 6750, section 2.1."""
