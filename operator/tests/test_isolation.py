@@ -184,7 +184,7 @@ import asyncio, sys
 from rlt_operator.reconcile import blocking
 
 async def work():
-    sum(range(20_000_000))  # holds the interpreter's lock
+    sum(range(100_000_000))  # holds the interpreter's lock; the kernel samples the CPU time of the timer
     print("the end", file=sys.stderr, flush=True)
 
 blocking.MAX_BLOCKING_S = 0.1
