@@ -60,7 +60,7 @@ REJECTED: Mapping[str, Any] = {
 }
 """Blocks that verl does not support -> an example."""
 SUPPORTED = {("openrlhf", "spec.data.hub"), ("roll", "spec.rollout.staleness")}
-"""Those of them that another framework supports."""
+"""The fields above that another framework supports."""
 REJECTED_BLOCKS = {("roll", "spec.algorithm.overlongBuffer.penaltyFactor")}
 """Framework and field of a rejected block that needs other fields."""
 SAMPLES: Mapping[str, Any] = {

@@ -92,7 +92,7 @@ def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
 
 
 def only(manifests: list[Manifest], kind: str) -> Manifest:
-    """The only manifest of a kind besides those of the webhook and of Prometheus."""
+    """The only manifest of a kind that belongs neither to the webhook nor to Prometheus."""
     others = ("-webhook", "-metrics-reader")
     (found,) = (each for each in of_kind(manifests, kind) if not each["metadata"]["name"].endswith(others))
     return found

@@ -25,7 +25,7 @@ DEFAULT = (
 )  # fmt: skip
 """Fields whose absence can mean the same as their value."""
 SHARED = ("image", "imagePullSecrets", "hostNetwork", "workingDir", "name", "priorityClassName")
-"""Fields of pods of which a job has one: that of a second pod with the same value is known."""
+"""Fields that a job has once. A second pod with the same value adds nothing."""
 OPTIONAL = (None, "", 0, 1, "0", "1", False, "volcano")
 """Values that a program or Kubernetes has by default for such fields."""
 OTHER_TYPES: tuple[Any, ...] = (None, "text", -7, [1], {"a": 1})
@@ -46,7 +46,7 @@ OWN = re.compile(
     r"|job-.*|source-.*|clone-\w+|\$HOME/.*|nvidia|amd|com/gpu|source|\d+(Gi|G|Mi)?"
 )
 """Words of a job that no source has: names of the API, of programs and of the operator's containers, and numbers that
-follow from those of the source."""
+are computed from the numbers of the source."""
 
 
 def convert_file(name: str) -> Converted:

@@ -155,7 +155,7 @@ JOBS = JobMetrics()
 REGISTRY.register(JOBS)
 
 WEBHOOK_REGISTRY = CollectorRegistry()
-"""The metrics of the webhook's process. Those of the operator would be 0 there."""
+"""The metrics of the webhook's process. The operator's metrics would be 0 there."""
 for _metric in (REVIEWS, REVIEWS_REFUSED, API_REQUESTS, LOOP_DELAY_SECONDS, CERTIFICATE_EXPIRY):
     WEBHOOK_REGISTRY.register(_metric)
 

@@ -1,4 +1,4 @@
-"""Jobs in the cache: large ones, and those of a namespace with many, are kept by reference and read when needed."""
+"""Large jobs, and jobs above the memory of a namespace, are kept by reference and read when needed."""
 
 from __future__ import annotations
 

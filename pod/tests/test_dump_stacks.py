@@ -240,7 +240,7 @@ def test_ranks_that_all_wait_give_the_phase() -> None:
 
 
 def test_stacks_of_faulthandler_are_read() -> None:
-    """Also beside those of py-spy: the paths are the same."""
+    """Also beside the stacks of py-spy: the paths are the same."""
     assert summarize(OWN, WAITING) == f"All 2 processes of TrainWorker.update_actor are in {WHERE}."
 
 

@@ -26,8 +26,8 @@ EXTERNAL = {
     "vllm:kv_cache_usage_perc": "vLLM",
     "vllm:num_preemptions_total": "vLLM",
 }
-"""Metrics of other exporters -> exporter. Those of Ray are METRICS_GAUGES of its reporter_agent.py, with a prefix
-(https://github.com/NVIDIA/dcgm-exporter/blob/main/etc/default-counters.csv). Those of vLLM are in its
+"""Metrics of other exporters -> exporter. Ray's metrics are METRICS_GAUGES of its reporter_agent.py, with a prefix
+(https://github.com/NVIDIA/dcgm-exporter/blob/main/etc/default-counters.csv). vLLM's metrics are in its
 v1/metrics/loggers.py."""
 
 

@@ -113,7 +113,7 @@ def test_a_checkpoints_export_equals_the_runs_export(
     found = weights(run / "export")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert names(run / "export") == names(Path(files)), "transformers' names, such as those of single experts"
+    assert names(run / "export") == names(Path(files)), "transformers' names, such as the names of single experts"
 
     output = command(run, make_config(model={"fromSeed": None, "path": files}))
     again = weights(output)

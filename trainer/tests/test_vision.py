@@ -163,7 +163,7 @@ def write_squares(folder: Path) -> str:
 @pytest.mark.long
 @pytest.mark.parametrize("vision_model", ["qwen2_5_vl"], indirect=True)
 def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp_path: Path, vision_model: str) -> None:
-    """The score is 0.3 above that of the best answer that does not depend on the picture. The export has all weights
+    """The score is 0.3 above the best score without the picture. The export has all weights
     and the image processor."""
     file = write_squares(tmp_path)
     config = make_config(

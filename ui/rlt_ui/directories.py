@@ -95,7 +95,7 @@ class RunFolder:
             return self._version[1]
 
     def _find(self) -> dict[str, Path]:
-        """The run directories by ID: the path relative to the folder. That of the folder itself is its name."""
+        """The run directories by ID: the path relative to the folder. The ID of the folder itself is its name."""
         if time.monotonic() - self._found[0] > CACHE_S:
             paths = find_run_directories(self._folder)
             runs = {path.relative_to(self._folder).as_posix(): path for path in paths}

@@ -94,7 +94,7 @@ class FrameworkType:
     reads_fields: bool = True
     """Whether it reads the fields of the training: model, data, algorithm, training, rollout, checkpoint, rewards."""
     rules: tuple[Rule, ...] = ()
-    """Its rules, besides those of all jobs."""
+    """Its rules. The rules of all jobs apply too."""
     warnings: tuple[Warn, ...] = ()
 
     trial: tuple[str, ...] = ()
@@ -119,4 +119,4 @@ class FrameworkType:
     export_checkpoint: Callable[[RLTrainingJobSpec, Run, int], Export | None] = _export_no_checkpoint
     """The model of the checkpoint at a step, for a pod outside of the Ray cluster. None if its format is unknown."""
     exports_on_a_worker: bool = True
-    """Whether that program needs the resources of a pod that trains. Otherwise those of the head are enough."""
+    """Whether that program needs the resources of a worker pod. If not, the head's resources are enough."""

@@ -41,7 +41,7 @@ class Demand:
     training: int
     """Accelerators of the training, in all pods."""
     engines: int = 0
-    """Further accelerators of the engines. 0 if they share those of the training."""
+    """Further accelerators for the engines. 0 if the engines run on the accelerators of the training."""
     per_pod: int | None = None
     """Accelerators that the training needs in each pod. None if any distribution is possible."""
     keys: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ Unused = tuple[str, bool, str]
 
 
 def warn_unused(spec: RLTrainingJobSpec, list_own: Callable[[RLTrainingJobSpec], Iterator[Unused]]) -> Iterator[str]:
-    """Yield the warnings about fields without an effect: those of each framework, and its own."""
+    """Yield the warnings about fields without an effect. `list_own` lists the ones that a framework does not use."""
     for field, is_given, reason in [*_list_unused(spec), *list_own(spec)]:
         if is_given:
             yield f"{field}: has no effect with framework {spec.framework.type}: {reason}"

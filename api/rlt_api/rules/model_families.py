@@ -120,7 +120,7 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
         message = f"the routers {of} have no correction bias, e_score_correction_bias"
         yield superfluous("spec.algorithm.routerBiasUpdateRate", rate, message, rule=RULE)
     if spec.data and spec.data.image_key is not None and name not in VISION:
-        message = f"models of type {name} take no images, only those of type {', '.join(VISION)}"
+        message = f"models of type {name} take no images. Types with images: {', '.join(VISION)}"
         yield superfluous("spec.data.imageKey", spec.data.image_key, message, instead="use such a model", rule=RULE)
     yield from _validate_targets(spec, name)
     if has_engines(spec) and spec.rollout.engine == "vllm" and (reason := find_vllm_obstacle(name, on_gpu=on_gpu)):

@@ -55,7 +55,7 @@ RULES: list[Rule] = [
 
 
 def list_all_rules() -> list[Rule]:
-    """List the rules of all jobs, and those of the frameworks, each once."""
+    """List each rule once: the rules of the frameworks, and the rules of all jobs."""
     own = [rule for framework in FRAMEWORKS.values() for rule in framework.rules]
     return list(dict.fromkeys([*own, *RULES]))
 

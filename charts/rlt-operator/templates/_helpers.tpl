@@ -160,7 +160,7 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Prometheus, and the pods of the release's namespace, such as that of `helm test`. */}}
+{{/* Prometheus, and the pods in the namespace of the release, such as the pod of `helm test`. */}}
 {{- define "rlt-operator.metricsIngress" -}}
 - ports:
     - port: metrics

@@ -70,7 +70,7 @@ def _read_job(draft: Draft, spec: Reader, name: str, count: Any) -> Group:
 
 
 def _set_program(draft: Draft, groups: list[Group]) -> None:
-    """The program is that of the first pod with a command. One pod without devices, beside others, is the head."""
+    """The job runs the command of the first pod that has one. One pod without devices, beside others, is the head."""
     programs = [pod for _, _, pod in groups if pod.command]
     set_command(draft, programs[0].command if programs else [])
     for _, _, pod in groups:

@@ -43,8 +43,10 @@ class Converted:
 def convert(
     text: str, file: str, to: Target = "command", image: str | None = None, runtime: str | None = None
 ) -> Converted:
-    """Convert the content of a file. `image` and `runtime`: those of the job, which a source may not have. Raises
-    ConvertError with the line and what was understood."""
+    """Convert the content of a file. `image` and `runtime` are for the job, because a source may have none.
+
+    Raises ConvertError with the line and what was understood.
+    """
     draft = _convert(text, file, to)
     if image:
         draft.put("cluster.image", image)

@@ -84,7 +84,7 @@ def _read_overrides(draft: Draft, spec: Reader) -> Pod:
         for each in spec.children(key):
             targets = [str(target.get("name")) for target in each.take_list("targetJobs") if isinstance(target, dict)]
             if set(targets) & set(TRAINER) or not targets:
-                each.name("targetJobs", targets, "its pods are those of the job")
+                each.name("targetJobs", targets, "the job has pods of these roles")
                 if key == "podSpecOverrides":
                     each.left = {"spec": each.left}
                 pod = read_pod(draft, each)

@@ -45,7 +45,7 @@ def convert_manifest(draft: Draft, manifest: Json) -> None:
     is_volcano = str(version).startswith("batch.volcano.sh/")
     converter, versions = VOLCANO if kind == "Job" and is_volcano else CONVERTERS[kind]
     if version not in versions:
-        why = f"the fields are read as those of {versions[0]}"
+        why = f"the fields are read as in {versions[0]}"
         draft.leave_out(f"apiVersion {version or 'none'}", why, draft.find_line("apiVersion"))
     _read_metadata(draft, top.child("metadata"))
     converter(draft, top.child("spec"))

@@ -17,8 +17,8 @@ DEVICE = re.compile(r"(^|\s|\.)device=cpu\b")
 
 
 def list_missing(manifest: Json) -> list[Finding]:
-    """List the errors of a converted job. Errors of types and missing fields would hide those of rules: the blocks that
-    have them are left out, and the others are validated."""
+    """List the errors of a converted job. The rules apply to the blocks without errors of types or missing
+    fields, which would hide the errors of the rules."""
     manifest = deepcopy(manifest)
     found = list[Finding]()
     for _ in range(MAX_ROUNDS):

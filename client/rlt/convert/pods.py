@@ -253,7 +253,7 @@ def _read_volumes(pod: Pod, volumes: list[Reader]) -> dict[str, Any]:
 
 
 def _read_mounts(pod: Pod, container: Reader, shared: dict[str, Any]) -> None:
-    """The mounts. That of /dev/shm is the size of the operator's."""
+    """The mounts. A mount at /dev/shm gives the size of the operator's volume there."""
     mounts = []
     for mount in container.children("volumeMounts"):
         name = str(mount.left.get("name"))

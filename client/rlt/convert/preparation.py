@@ -44,11 +44,11 @@ REASONS: tuple[tuple[str, str], ...] = (
     (
         r"ray (start|status|list|summary|memory|up|down|attach|exec|get-head-ip|health-check|timeline|logs"
         r"|symmetric-run)\b",
-        "the operator and KubeRay start Ray; its devices and CPUs are those of spec.cluster.workers[]",
+        "the operator and KubeRay start Ray; spec.cluster.workers[] has its devices and CPUs",
     ),
     (
         r"(mkdir|touch|cp|mv|ln|chmod|chown|install)\b",
-        "files of the machine: the job has those of its image and volume",
+        "files of the machine: the pods have the files of the image and the volume",
     ),
     (r"(source|\.)\s", "the variables of that file are not read: set them in spec.cluster.env"),
     (

@@ -73,8 +73,8 @@ def convert_roll(draft: Draft, config: dict[str, Any], file: str, to: str) -> No
     pipeline = find_pipeline(config)
     if to != "command" and pipeline != RLVR:
         raise ConvertError(
-            f"line 1: {file} is a config of ROLL's pipeline {pipeline}, and fields of a job are those of the pipeline "
-            "rlvr: use --to command."
+            f"line 1: {file} is a config of ROLL's pipeline {pipeline}, and the fields of a job describe "
+            "the pipeline rlvr alone: use --to command."
         )
     draft.name = str(config.get("exp_name") or draft.name)
     _apply_variables(draft, config)

@@ -29,7 +29,7 @@ OF_THE_RUN = frozenset(
 )
 """Keys of the machine and the run. The job has them in other fields, or the operator sets them."""
 CARRIED = ("exp_name", "system_envs", "num_nodes", "num_gpus_per_node")
-"""Those of them that the job has: its name, variables and pods."""
+"""The settings above that the job has: its name, variables and pods."""
 SWITCHES: Mapping[str, tuple[str, object]] = {
     "spec.algorithm.klInReward": ("add_token_level_kl", False),
     "spec.algorithm.klLossCoef": ("use_kl_loss", False),

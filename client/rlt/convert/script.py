@@ -241,7 +241,7 @@ def _apply_working_directory(draft: Draft, training: Launch) -> None:
 def _apply_variables(
     draft: Draft, script: Script, launches: Sequence[Launch], containers: Sequence[Launch], training: Launch
 ) -> None:
-    """Exported variables, those of Ray's nodes and containers, and those before the program."""
+    """Set the variables that are exported, given to Ray's nodes and containers, or written before the program."""
     environment = dict(training.exported)
     lines = {**dict.fromkeys(training.environment, training.line), **training.lines}
     for each in launches:

@@ -167,7 +167,7 @@ def _apply_option(draft: Draft, name: str, option: Option, used: tuple[bool, boo
 
 
 def _count_cpus(directives: Mapping[str, Option], devices: int | None) -> int | None:
-    """CPUs per node: those of a task times the tasks of a node, or those of a device times the devices."""
+    """CPUs per node: CPUs per task times tasks per node, or CPUs per device times devices."""
     per_task = _number(directives, "--cpus-per-task")
     per_device = _number(directives, "--cpus-per-gpu")
     if per_task:

@@ -18,7 +18,7 @@ MAX_LINES = 2000
 FATAL = re.compile(
     r"""(?:
         .{0,120}\bNCCL\ WARN\ .
-      | .{0,200}\bNVRM:\ Xid\b(?!\ \([^)]{1,60}\):\ (?:43|45|63|92)\b)     # not those of a program's end
+      | .{0,200}\bNVRM:\ Xid\b(?!\ \([^)]{1,60}\):\ (?:43|45|63|92)\b)     # not the Xids at the end of a program
       | .{0,200}(?:\bCuda\ failure\b|\b(?:CUDA|HIP)\ error\b|\bCUDA_ERROR_[A-Z])
       | (?:\[\s{0,9}\d{1,9}\.\d{1,9}\]|.{0,80}\bkernel:)\ .{0,200}
         (?:\bsegfault\ at\b|\bgeneral\ protection\b|\bI/O\ error\b)

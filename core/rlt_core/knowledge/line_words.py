@@ -21,9 +21,9 @@ class ChunkWords:
     """The words of patterns in a chunk, without digits."""
 
     lines: list[frozenset[bytes]]
-    """Those of each line. Lines that occur for the first time have one set together."""
+    """The words of each line. Lines that occur for the first time have one set together."""
     split: frozenset[bytes]
-    """Those that a line break splits."""
+    """The words that a line break splits."""
 
     def find_all(self) -> frozenset[bytes]:
         """All words of the chunk."""

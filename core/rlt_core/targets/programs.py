@@ -53,7 +53,7 @@ def _list_knowledge() -> dict[str, str]:
 
 
 def _list_imported(module: str) -> dict[str, str]:
-    """Path -> source of a module, and of those of rlt that it imports at its top level, with their packages."""
+    """Path -> source of a module, of the modules of rlt that it imports at its top level, and of their packages."""
     files: dict[str, str] = {}
     pending = [module]
     while pending:

@@ -20,7 +20,7 @@ from rlt_e2e.installation import install_operator
 NODES = 3
 """The pods of the job fit on two of them: the third replaces one that is lost or drained."""
 CLUSTER = 4
-"""Number of the embedded cluster. Those of the tests have lower ones."""
+"""Number of the embedded cluster. The clusters of the tests have lower numbers."""
 
 
 def main() -> None:

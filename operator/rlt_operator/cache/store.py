@@ -54,7 +54,7 @@ class Store(Generic[T]):
         self._entries: dict[Name, Entry[T]] = {}
         self._names: dict[Hashable, set[Name]] = {}
         self._namespaces: dict[str, dict[Name, None]] = {}
-        """The names of each namespace, those of the oldest objects first."""
+        """The names in each namespace, the oldest object first."""
         self._values: tuple[T, ...] | None = None
         self._reached: dict[str | None, int] = {}
         self.served = True

@@ -67,7 +67,7 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
 
 def _find_causes_of_waiting(observed: Observed, verdict: Verdict) -> Verdict:
     """Find the failures again only with another reason of ClusterReady, which changes the status in any case: the
-    messages of the kubelet alternate while it retries. Those of the scheduler do not, and
+    messages of the kubelet alternate while it retries. The scheduler's messages do not, and
     another resource may be missing."""
     status = observed.job.status
     update = verdict.conditions.get(C.CLUSTER_READY)

@@ -24,7 +24,8 @@ KEPT = re.compile(
 """Paths that are not masked: the copy of the spec, constants of the operator, and what identifies objects and steps, by
 which the operator finds them again. None of it is text of a program."""
 MAX_SECRETS = 1000
-"""Number of secrets in a spec that are masked wherever they occur. The time is their number times that of the texts."""
+"""Number of secrets in a spec that are masked wherever they occur. The time grows with
+secrets times texts."""
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 

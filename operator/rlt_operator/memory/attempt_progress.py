@@ -19,8 +19,8 @@ from rlt_operator.diagnosis.progress import format_report_time
 from rlt_operator.observation import Observed
 
 RECORD_INTERVAL_S = 30.0
-"""Time after a record from which progress is recorded even if the status is not written for it (reconcile/status.py):
-that of the last report before a hang. The operator reconciles a running job in this interval."""
+"""Time after a record from which progress is recorded even if the status is not written for it (reconcile/status.py),
+such as the last report before a hang. The operator reconciles a running job in this interval."""
 MIN_DEADLINE_S = 1800
 """Minimum of the default. PyTorch ends a collective without progress after 600 s (NCCL) or 1800 s, with an error that
 names it (default_pg_timeout in torch/distributed/constants.py, PyTorch 2.13): the program's own timeouts come first."""

@@ -23,7 +23,7 @@ MAX_ATTEMPTS = 32
 
 
 def track_attempt(observed: Observed) -> Observed:
-    """The observation with a status whose current attempt is that of the observed RayCluster."""
+    """The observation with a status whose current attempt belongs to the observed RayCluster."""
     status = observed.job.status
     cluster = observed.owned_cluster
     attempt = observed.attempt

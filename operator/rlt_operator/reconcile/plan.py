@@ -178,7 +178,7 @@ def is_irreversible(before: RLTrainingJobStatus, plan: Plan) -> bool:
 
 
 def choose_urgency(before: RLTrainingJobStatus, plan: Plan) -> Urgency:
-    """How urgent the plan's requests are among those of the job's namespace."""
+    """How urgent the plan's requests are within the namespace of the job."""
     after = plan.status or before
     changes_phase = after.phase != before.phase
     releases = changes_phase and after.phase in RELEASED

@@ -151,7 +151,7 @@ def _run_helper(arguments: list[str], timeout_s: float) -> None:
 
 
 def find_next_attempt(run_directory: Path) -> int:
-    """The number after that of the latest folder, from 1: a job that starts again keeps the earlier logs."""
+    """The next number of an attempt, from 1: a job that starts again keeps the earlier logs."""
     folders = (run_directory / "attempts").glob("[0-9]*")
     return 1 + max((int(folder.name) for folder in folders if folder.name.isdecimal()), default=0)
 

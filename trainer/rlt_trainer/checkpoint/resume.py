@@ -34,7 +34,7 @@ class Resumed:
     """Only on rank 0; empty on the other ranks."""
     warnings: tuple[str, ...]
     """One for each newer checkpoint that was skipped, with the skipped and the loaded one, and one for a reference that
-    differs from that of the run before."""
+    differs from the reference of the run before."""
 
 
 def resume(checkpoints: Path, config: Checkpoint, parts: Parts) -> Resumed | None:

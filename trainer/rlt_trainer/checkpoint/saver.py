@@ -27,8 +27,8 @@ from rlt_trainer.checkpoint.parts import Parts
 
 Written = torch.futures.Future[list[WriteResult]]
 KEEPS_STAGER = TorchVersion(torch.__version__) >= "2.13"
-"""Whether torch's stager can copy several times, into the same memory. That of torch 2.11 is closed by its first copy
-(DefaultStager._stage in torch/distributed/checkpoint/staging.py)."""
+"""Whether torch's stager can copy several times, into the same memory. The first copy closes the stager of
+torch 2.11 (DefaultStager._stage in torch/distributed/checkpoint/staging.py)."""
 
 
 @dataclass(frozen=True)

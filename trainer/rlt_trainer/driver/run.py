@@ -62,8 +62,8 @@ from rlt_trainer.workers.train_worker import TrainWorker
 
 
 def run(config: TrainingConfig, *, local: bool, port: int = METRICS_PORT) -> None:
-    """Run the whole training. `local`: start Ray on this machine instead of joining a Ray cluster. `port`: that of the
-    job's metrics, 0 for a free one.
+    """Run the whole training. `local`: start Ray on this machine instead of joining a Ray cluster. `port` serves the
+    job's metrics; 0 chooses a free one.
 
     The last line on standard output is PROGRESS_PREFIX and the last report, also after an error. Raises ValueError or
     FileNotFoundError for invalid input, TrainingError if the training cannot continue, and Terminated after SIGTERM.

@@ -18,7 +18,7 @@ from rlt_trainer.policy.context_parallel import heads_to_tokens, tokens_to_heads
 from rlt_trainer.policy.model_inputs import segments
 
 CHECKS_HEADS = "enable_gqa" in inspect.signature(varlen_attn).parameters
-"""Whether torch's operator requires a flag for keys with fewer heads than queries. That of torch 2.11 has no flag."""
+"""Whether torch's operator requires a flag for keys with fewer heads than queries. In torch 2.11 it has no flag."""
 NAME = "rlt_packed"
 """The name in transformers (attn_implementation). transformers builds no mask for names that it does not know."""
 

@@ -61,8 +61,8 @@ def balance_loss(logits: Tensor, rows: Tensor, sequences: int, top_k: int) -> Te
 
     rows [N]: the number of each token's sequence, or -1 for tokens to leave out. f_i: tokens of the sequence that
     are routed to expert i, divided by its tokens. P_i: the mean probability of expert i in the sequence. The formula is
-    that of transformers' load_balancing_loss_func, which takes all tokens and layers of a forward pass together: the
-    loss would depend on the sizes of micro-batches and on the number of ranks.
+    from transformers' load_balancing_loss_func. That function takes all tokens and layers of a forward pass together:
+    the loss would depend on the sizes of micro-batches and on the number of ranks.
     """
     probabilities = logits.float().softmax(-1)
     chosen = torch.zeros_like(probabilities).scatter_(-1, probabilities.topk(top_k, dim=-1).indices, 1.0)

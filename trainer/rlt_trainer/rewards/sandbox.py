@@ -45,7 +45,7 @@ class Sandbox:
         returns: Literal["score", "text"] = "score",
     ) -> None:
         """`timeout_s` limits one call. `processes` is a maximum: a process starts when it is first needed. `path` lists
-        folders to search for the module before those of PYTHONPATH. `variables` are additional environment variables.
+        folders to search for the module before PYTHONPATH. `variables` are additional environment variables.
         `returns`: the function is a reward, or a tool whose value is converted to text.
         """
         self._timeout_s = timeout_s

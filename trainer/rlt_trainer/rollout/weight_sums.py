@@ -146,7 +146,7 @@ def add_up_sums(several: Iterable[Sums]) -> Sums:
 
 
 def list_parts(name: str, tensor: Tensor) -> list[str]:
-    """Return the part of the model that a weight belongs to, or those of each tensor in a stack of experts.
+    """Return the part of the model that a weight belongs to, or a part for each tensor in a stack of experts.
 
     The engine may have a stack [experts, ...] where the files have single experts.
     """

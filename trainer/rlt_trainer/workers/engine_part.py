@@ -53,8 +53,8 @@ class EngineParts:
     async def start(self, address: str) -> EnginePod:
         """Start the workers of all pods. Return the first pod, which has this `address`.
 
-        The workers wait for those of the first pod. If one of them ends, this process ends as well: vLLM's scheduler
-        would wait for its reply.
+        The workers wait for the workers of the first pod. If one of them ends, this process ends as well: vLLM's
+        scheduler would wait for its reply.
         """
         self._store = listen_for_ranks(address)
         others = await asyncio.gather(*[submit(actor, EnginePart.node_address) for actor in self._actors])

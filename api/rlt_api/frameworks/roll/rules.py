@@ -40,8 +40,8 @@ def validate_roll_fields(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_roll_overrides(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """framework.overrides are settings of ROLL such as actor_infer.strategy_args.strategy_name=sglang. Their types are
-    those of ROLL's config, and devices, parallel sizes and batch sizes fit together and fit the pods."""
+    """framework.overrides are settings of ROLL such as actor_infer.strategy_args.strategy_name=sglang. Their types
+    agree with ROLL's config, and devices, parallel sizes and batch sizes fit together and fit the pods."""
     overrides = spec.framework.overrides
     for index, text in enumerate(overrides):
         if not re.fullmatch(r"[A-Za-z_][\w.-]*=.*", text, re.DOTALL):

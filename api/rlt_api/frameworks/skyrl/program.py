@@ -30,7 +30,7 @@ def read_call(call: Call) -> Program:
 
 
 def count_devices(program: Program) -> Demand | None:
-    """Count the accelerators of the policy, and with colocate_all=false those of the other roles and of the engines.
+    """Count the accelerators of the policy. With colocate_all=false, add the other roles and the engines.
 
     The default of policy_num_gpus_per_node differs between versions, so that it must be given.
     """

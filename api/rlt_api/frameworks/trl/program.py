@@ -23,7 +23,7 @@ NO_RESUME = "the scripts of TRL load no checkpoint: use one that calls trainer.t
 
 
 def read_call(call: Call) -> Program:
-    """Read the options, also those of accelerate after trl."""
+    """Read the options of trl, and the options of accelerate that follow them."""
     words = call.words
     own_config = any(word.partition("=")[0] == "--config" for _, word in words)
     return Program("trl", tuple(parse_flags(words)), own_config=own_config)

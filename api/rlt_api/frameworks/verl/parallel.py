@@ -25,7 +25,7 @@ SIZES: Mapping[str, tuple[str, ...]] = {
 
 
 def read_engine(values: Mapping[str, JsonValue]) -> str:
-    """Return the engine that trains: model_engine, or that of actor.strategy in earlier versions."""
+    """Return the engine that trains: model_engine, or actor.strategy in earlier versions."""
     for key in ("model_engine", f"{ACTOR}.strategy"):
         if isinstance(name := values.get(key), str) and name in SIZES:
             return name

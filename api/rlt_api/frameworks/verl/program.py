@@ -28,7 +28,7 @@ def read_call(call: Call) -> Program:
 
 
 def count_devices(program: Program) -> Demand | None:
-    """Count the accelerators: trainer.nnodes times trainer.n_gpus_per_node, and those of separate engines."""
+    """Count the accelerators: trainer.nnodes times trainer.n_gpus_per_node, plus the separate engines."""
     nodes = read_verl_number(program, NODES)
     devices = read_verl_number(program, DEVICES)
     if not nodes or not devices or program.values.get("trainer.device", "cuda") != "cuda":
