@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import ceil
 
 from rlt_api.blocks.cluster import WorkerGroup
@@ -10,7 +11,7 @@ from rlt_api.blocks.model import Model
 from rlt_api.findings.finding import Edit, Finding, use
 from rlt_api.model import quantity_value
 from rlt_api.rules.layout import WORKERS
-from rlt_api.rules.memory_parts import GIB, Part, engine_dtype, engine_weight_bytes
+from rlt_api.rules.memory_parts import GIB, engine_dtype, engine_weight_bytes
 from rlt_api.rules.model_size import Size, model_size
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines, rollout_group, training_group
@@ -38,37 +39,52 @@ def engine_group(spec: RLTrainingJobSpec) -> WorkerGroup:
     return rollout_group(spec) or training_group(spec)
 
 
-def _read_share(spec: RLTrainingJobSpec) -> tuple[Part, float] | None:
-    """Return vLLM's share of a device and the device's memory in bytes; None without vLLM or if it is unknown."""
-    accelerator = engine_group(spec).accelerator
-    if not has_engines(spec) or spec.rollout.engine != "vllm" or accelerator is None or not accelerator.memory:
+@dataclass(frozen=True)
+class _Engine:
+    """The weights of all devices of a vLLM engine, and the memory of one device, in bytes."""
+
+    model: Model
+    size: Size
+    group: WorkerGroup
+    weights: float
+    share: float
+    """The part of a device that vLLM uses: gpuMemoryUtilization."""
+    device: float
+    memory: str
+    """The memory of a device as given."""
+
+
+def _read_engine(spec: RLTrainingJobSpec) -> _Engine | None:
+    """Return None without vLLM, or if a size is unknown."""
+    trained = read_trained(spec)
+    group = engine_group(spec)
+    accelerator = group.accelerator
+    if not has_engines(spec) or spec.rollout.engine != "vllm":
+        return None
+    if trained is None or accelerator is None or not accelerator.memory:
         return None
     device = quantity_value(accelerator.memory)
-    return Part("for vLLM (gpuMemoryUtilization)", spec.rollout.gpu_memory_utilization * device), device
+    weights = engine_weight_bytes(spec, *trained)
+    share = spec.rollout.gpu_memory_utilization * device
+    return _Engine(*trained, group, weights, share, device, str(accelerator.memory))
 
 
 def find_engine_problem(spec: RLTrainingJobSpec) -> Finding | None:
     """Return the finding for an engine whose weights fill its share of a device; None if they do not."""
-    trained = read_trained(spec)
-    found = _read_share(spec)
-    group = engine_group(spec)
-    if trained is None or found is None or group.accelerator is None:
+    engine = _read_engine(spec)
+    if engine is None:
         return None
-    model, size = trained
-    share, device = found
-    total = engine_weight_bytes(spec, model, size)
-    weights = total / spec.rollout.tensor_parallel_size
-    if weights < share.bytes:
+    weights = engine.weights / spec.rollout.tensor_parallel_size
+    if weights < engine.share:
         return None
-    memory = group.accelerator.memory
     message = (
-        f"of {memory} is {share.bytes / GIB:.3g} GiB, and the engine's {engine_dtype(spec, model)} weights need "
-        f"{weights / GIB:.3g} GiB ({size.source}), which leaves no memory for the KV cache"
+        f"of {engine.memory} is {engine.share / GIB:.3g} GiB, and the engine's {engine_dtype(spec, engine.model)} "
+        f"weights need {weights / GIB:.3g} GiB ({engine.size.source}), which leaves no memory for the KV cache"
     )
-    index = spec.cluster.workers.index(group)
+    index = spec.cluster.workers.index(engine.group)
     field = f"{WORKERS.partition('[')[0]}[{index}].accelerator.memory"
-    involved = (size.field, "spec.model.dtype", field, QUANTIZATION, *INVOLVED)
-    fix, edits = _suggest_engine_fix(spec, group, total, share.bytes, device)
+    involved = (engine.size.field, "spec.model.dtype", field, QUANTIZATION, *INVOLVED)
+    fix, edits = _suggest_engine_fix(spec, engine)
     value = str(spec.rollout.gpu_memory_utilization)
     return Finding(UTILIZATION, value, message, fix, rule="engine-memory", involved=involved, edits=edits)
 
@@ -79,17 +95,15 @@ def validate_engine_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield finding
 
 
-def _suggest_engine_fix(
-    spec: RLTrainingJobSpec, group: WorkerGroup, weights: float, share: float, device: float
-) -> tuple[str, tuple[Edit, ...]]:
-    """Return the fix for an engine whose `weights` do not fit into its share: the smallest tensorParallelSize that
+def _suggest_engine_fix(spec: RLTrainingJobSpec, engine: _Engine) -> tuple[str, tuple[Edit, ...]]:
+    """Return the fix for an engine whose weights do not fit into its share: the smallest tensorParallelSize that
     leaves CACHE_SHARE of a device for the KV cache, and then a larger share of the device."""
-    assert group.accelerator
-    cache = CACHE_SHARE * device
-    count = group.accelerator.count
+    assert engine.group.accelerator
+    cache = CACHE_SHARE * engine.device
+    count = engine.group.accelerator.count
     sizes = [size for size in range(spec.rollout.tensor_parallel_size + 1, count + 1) if count % size == 0]
-    fitting = next((size for size in sizes if weights / size <= share - cache), None)
-    minimum = ceil((weights / spec.rollout.tensor_parallel_size + cache) / device * 20) / 20
+    fitting = next((size for size in sizes if engine.weights / size <= engine.share - cache), None)
+    minimum = ceil((engine.weights / spec.rollout.tensor_parallel_size + cache) / engine.device * 20) / 20
     fixes = []
     edits: tuple[Edit, ...] = ()
     if fitting:
@@ -103,19 +117,14 @@ def _suggest_engine_fix(
 
 def explain_small_cache(spec: RLTrainingJobSpec) -> str | None:
     """Return the sum for an engine that keeps less than MIN_CACHE_SHARE of a device for its cache; None for others."""
-    trained = read_trained(spec)
-    found = _read_share(spec)
-    group = engine_group(spec)
-    if trained is None or found is None or group.accelerator is None:
+    engine = _read_engine(spec)
+    if engine is None:
         return None
-    share, device = found
-    weights = engine_weight_bytes(spec, *trained) / spec.rollout.tensor_parallel_size
-    cache = share.bytes - weights
-    if not 0 < cache < MIN_CACHE_SHARE * device:
+    cache = engine.share - engine.weights / spec.rollout.tensor_parallel_size
+    if not 0 < cache < MIN_CACHE_SHARE * engine.device:
         return None
-    total = weights * spec.rollout.tensor_parallel_size
-    fix, _ = _suggest_engine_fix(spec, group, total, share.bytes, device)
-    return f"leaves {cache / GIB:.3g} GiB of {group.accelerator.memory} for the KV cache and the engine; {fix}"
+    fix, _ = _suggest_engine_fix(spec, engine)
+    return f"leaves {cache / GIB:.3g} GiB of {engine.memory} for the KV cache and the engine; {fix}"
 
 
 RULES = (validate_engine_memory,)

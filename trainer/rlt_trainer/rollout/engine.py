@@ -114,8 +114,8 @@ class RolloutEngine(Protocol):
         """Return the sums over the weights that the engine computes with, added over its devices.
 
         The sums of weights equal the sums over the weights that were sent last, once for each replica. The sums of
-        parts do so unless the engine has replicas or stores a layer in another format. Then they change exactly when the
-        weights do.
+        parts do so unless the engine has replicas or stores a layer in another format. Then they change exactly when
+        the weights do.
         """
         ...
 
