@@ -52,6 +52,12 @@ DEMANDS: list[tuple[str, str, tuple[int, int, int | None] | None]] = [
         (10, 8, 4),
     ),
     ("skyrl", f"uv run -m examples.train.async.main_async {PLACED} trainer.placement.colocate_all=true", (4, 0, 4)),
+    (
+        "skyrl",
+        f"{SKYRL} {PLACED} trainer.placement.colocate_all=false generator.run_engines_locally=false "
+        "generator.num_inference_engines=2",
+        (4, 0, 4),
+    ),
     ("skyrl", SKYRL, None),
     ("prime-rl", "uv run rl @ configs/reverse_text/rl.toml", None),
     ("prime-rl", "rl @ rl.toml --deployment.num-train-gpus 2 --deployment.num-infer-gpus 6", (8, 0, 8)),

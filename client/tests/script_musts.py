@@ -210,7 +210,7 @@ MUSTS = {
             "nvidia-smi topo",
         ),
     ),
-    "slime-async-split": Must({**pods(1, 8), **env(NCCL_ALGO="Ring")}, ("actor 1 x 2, rollout 6", "MASTER_ADDR")),
+    "slime-async-split": Must({**pods(1, 8), **env(NCCL_ALGO="Ring")}, ("training 2, engines 6", "MASTER_ADDR")),
     "slime-hostfile": Must(pods(8, 8), ("exit 1", 'ssh root@"${WORKER}"', "wait")),
     "slime-slurm-container": Must(
         {**pods(2, 8, resources={"cpu": "128", "memory": "1024Gi"}), FOLDER: "/root/slime", IMAGE: None},
@@ -241,7 +241,7 @@ MUSTS = {
                 }
             ],
         },
-        ("source scripts/models/glm4-9B.sh", "actor 2 x 4, rollout 8"),
+        ("source scripts/models/glm4-9B.sh", "training 8, engines 8"),
     ),
     "skyrl-gsm8k": Must(
         pods(1, 4),
@@ -249,7 +249,7 @@ MUSTS = {
         ("-m", "skyrl_train.entrypoints.main_base", "data.train_data=['/shared/gsm8k/train.parquet']"),
     ),
     "skyrl-dapo-two-nodes": Must(pods(2, 8), ("--env-file .env", "--with flash-attn==2.8.3", "LD_LIBRARY_PATH")),
-    "skyrl-fully-async": Must({**pods(1, 4), **env(CUDA_LAUNCH_BLOCKING="0")}, ("together 4",)),
+    "skyrl-fully-async": Must({**pods(1, 4), **env(CUDA_LAUNCH_BLOCKING="0")}, ("training 2, engines 2",)),
     "skyrl-remote-engines": Must(pods(1, 4), ("vllm_server", "a server beside the training")),
     "skyrl-sft": Must(pods(1, 4), (), ("skyrl.train.main_sft",)),
     "skyrl-script-file": Must(pods(1, 8), (), ("python", "examples/train/visgym/main_visgym.py")),

@@ -41,7 +41,7 @@ def engine_group(spec: RLTrainingJobSpec) -> WorkerGroup:
 
 @dataclass(frozen=True)
 class _Engine:
-    """The weights of all devices of a vLLM engine, and the memory of one device, in bytes."""
+    """A vLLM engine: its weights on all devices together, and the memory of one device, in bytes."""
 
     model: Model
     size: Size

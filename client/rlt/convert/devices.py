@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rlt_api.frameworks.arguments import Program, parse_value
+from rlt_api.frameworks.known_program import Demand as Found
+from rlt_api.frameworks.known_programs import get_record
 
 ROLES = ("actor", "ref", "critic", "reward")
 VERL_DEVICES = 8
@@ -41,12 +43,10 @@ def find_demand(words: Sequence[str], program: Program | None, size: int | None,
         return _count_openrlhf(program, size, given)
     flags = read_flags(words)
     overrides = read_overrides(words)
-    if "actor-num-gpus-per-node" in flags or "rollout-num-gpus" in flags:
-        return _count_slime(flags, size)
-    if any(key.startswith(("trainer.placement.", "generator.inference_engine")) for key in overrides):
-        return _count_skyrl(overrides, size)
     if any(NEMO.fullmatch(word) for word in words[:4]) or "cluster.num_nodes" in overrides:
         return Demand(_integer(overrides, "cluster.num_nodes"), _integer(overrides, "cluster.gpus_per_node"))
+    if program is not None and (found := get_record(program).count_devices(program)):
+        return _divide(found, size)
     if "trainer.n_gpus_per_node" in overrides or "trainer.nnodes" in overrides:
         return _count_hydra(overrides, size)
     if "placement.num_gpus_per_node" in overrides:
@@ -152,56 +152,12 @@ def _count_openrlhf(program: Program, size: int | None, given: int | None) -> De
     return Demand(pods, count, f"together {total}")
 
 
-def _count_slime(flags: Mapping[str, str], size: int | None) -> Demand:
-    """slime's and Miles' placement (slime/ray/placement_group.py): max(actor, rollout) if colocated, or the sum."""
-    nodes = _integer(flags, "actor-num-nodes", 1)
-    per_node = _integer(flags, "actor-num-gpus-per-node", 8)
-    if not nodes or not per_node:
-        return Demand()
-    actor = nodes * per_node
-    rollout = _integer(flags, "rollout-num-gpus")
-    if "debug-rollout-only" in flags:
-        return Demand(*split_total(rollout or actor, size, per_node))
-    if "colocate" in flags or "debug-train-only" in flags:
-        if rollout is None or rollout <= actor or "debug-train-only" in flags:
-            return Demand(nodes, per_node)
-        return Demand(*split_total(rollout, size, per_node))
-    if rollout is None:
-        return Demand()
-    shown = f"actor {nodes} x {per_node}, rollout {rollout}"
-    pods, count = split_total(actor + rollout, size or _integer(flags, "num-gpus-per-node"), per_node)
-    return Demand(pods, count, shown)
-
-
-def _count_skyrl(overrides: Mapping[str, str], size: int | None) -> Demand:
-    """SkyRL's placement: all roles on the policy's devices with colocate_all, otherwise the engines beside them."""
-    place = "trainer.placement."
-    nodes = _integer(overrides, f"{place}policy_num_nodes", 1)
-    per_node = _integer(overrides, f"{place}policy_num_gpus_per_node")
-    if not nodes or not per_node:
-        return Demand(nodes)
-    total = nodes * per_node
-    if overrides.get(f"{place}colocate_all", "true").lower() != "false":
-        return Demand(nodes, per_node)
-    local = ("generator.run_engines_locally", "generator.inference_engine.run_engines_locally")
-    if all(overrides.get(key, "true").lower() != "false" for key in local):
-        engine = "generator.inference_engine"
-        count = _integer(overrides, f"{engine}.num_engines", _integer(overrides, "generator.num_inference_engines"))
-        if count is None:
-            return Demand()
-        for kind in ("tensor", "pipeline", "data"):
-            old = f"{engine}_{kind}_parallel_size"
-            factor = _integer(overrides, f"{engine}.{kind}_parallel_size", _integer(overrides, old, 1))
-            count *= factor or 1
-        total += count
-    if overrides.get(f"{place}colocate_policy_ref", "true").lower() == "false":
-        ref = _integer(overrides, f"{place}ref_num_nodes", 1) or 1
-        total += ref * (_integer(overrides, f"{place}ref_num_gpus_per_node", 0) or 0)
-    if overrides.get("trainer.critic.model.path", "null") not in ("null", ""):
-        critic = _integer(overrides, f"{place}critic_num_nodes", 1) or 1
-        total += critic * (_integer(overrides, f"{place}critic_num_gpus_per_node", 0) or 0)
-    pods, devices = split_total(total, size, per_node)
-    return Demand(pods, devices, f"with the engines together {total}")
+def _divide(found: Found, size: int | None) -> Demand:
+    """The pods for the accelerators that the record of a program counts."""
+    if found.per_pod and found.total == found.training and (size is None or size >= found.per_pod):
+        return Demand(found.training // found.per_pod, found.per_pod)
+    pods, devices = split_total(found.total, size, found.per_pod)
+    return Demand(pods, devices, f"training {found.training}, engines {found.engines}")
 
 
 def _count_hydra(overrides: Mapping[str, str], size: int | None) -> Demand:

@@ -23,6 +23,9 @@ SIZES = (
 )
 """The sizes that multiply to the accelerators of an engine, in 0.3 and before."""
 
+LOCAL = ("generator.inference_engine.run_engines_locally", "generator.run_engines_locally")
+"""false: the engines run elsewhere. In 0.3 and before."""
+
 
 def read_call(call: Call) -> Program:
     """Read the settings."""
@@ -41,6 +44,8 @@ def count_devices(program: Program) -> Demand | None:
         return None
     if program.values.get(f"{PLACEMENT}.colocate_all", True) is not False:
         return Demand(policy, per_pod=per_node, keys=(DEVICES, NODES))
+    if any(program.values.get(key) is False for key in LOCAL):
+        engines = 0
     training = policy
     if program.values.get(f"{PLACEMENT}.colocate_policy_ref", True) is False:
         training += _count_role(program, "ref") or 0
