@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlt.convert.convert import Target
+
 VERL = "python3 -m verl.trainer.main_ppo"
 WORKERS = "cluster.workers[]"
 SETTINGS = (
@@ -22,6 +24,6 @@ class Conversion:
     """Path of a field -> its value."""
     left_out: tuple[str, ...] = ()
     """Beginnings of notes."""
-    to: str = "command"
+    to: Target = "command"
     last: tuple[str, ...] = ()
     """The end of the command."""

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlt import Job
-from rlt.convert.convert import convert
+from rlt.convert.convert import Target, convert
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.shell import read_script, reveal
 from rlt.convert.slurm import parse_time
@@ -26,7 +26,7 @@ NEEDS_SEEDS = pytest.mark.skipif(not SEEDS, reason="RLT_SEEDS is not set to the 
 
 @pytest.mark.parametrize("case", CONVERSIONS, ids=lambda case: case.name)
 def test_fields_are_set_and_the_rest_is_named(case: Conversion) -> None:
-    converted = convert(case.source, "source", case.to)  # type: ignore[arg-type]
+    converted = convert(case.source, "source", case.to)
     draft = Draft(spec=converted.manifest["spec"])
     assert {path: draft.get(path) for path in case.fields} == case.fields
     notes = [text for note in converted.left_out for text in (str(note), f"{note.what}: {note.why}")]
@@ -38,7 +38,7 @@ def test_fields_are_set_and_the_rest_is_named(case: Conversion) -> None:
 
 @pytest.mark.parametrize("case", CONVERSIONS, ids=lambda case: case.name)
 def test_the_output_is_valid_but_for_what_the_source_cannot_give(case: Conversion) -> None:
-    written = convert(case.source, "source", case.to).to_yaml("source")  # type: ignore[arg-type]
+    written = convert(case.source, "source", case.to).to_yaml("source")
     assert written.startswith("# Converted from source by rlt convert.\n")
     fields = {finding.field for finding in Job.from_yaml(written).validate()}
     assert fields <= {
@@ -155,11 +155,11 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
 
 @NEEDS_SEEDS
 @pytest.mark.parametrize("to", ["command", "builtin"])
-def test_the_launch_script_for_amd_converts(to: str) -> None:
+def test_the_launch_script_for_amd_converts(to: Target) -> None:
     lines = Path(str(SEEDS), "verl-multinode.txt").read_text().splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith("#SBATCH"))
     script = "\n".join(line for line in lines[start:] if not line.startswith("```"))
-    converted = convert(script, "slurm_script.sh", to)  # type: ignore[arg-type]
+    converted = convert(script, "slurm_script.sh", to)
     spec = converted.manifest["spec"]
     (worker,) = spec["cluster"]["workers"]
     assert worker["accelerator"] == {"count": 8, "resourceName": "amd.com/gpu"}

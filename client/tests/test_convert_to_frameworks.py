@@ -10,7 +10,7 @@ import pytest
 import yaml
 from test_convert_yaml import OTHER_TYPES, SOURCES, list_paths, read, select, strip_lines, write
 
-from rlt.convert.convert import convert
+from rlt.convert.convert import Target, convert
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.missing import list_missing
 from rlt.convert.roll_job import CARRIED, OF_THE_RUN
@@ -76,9 +76,9 @@ def test_an_incomplete_pod_is_filled_in() -> None:
         "actor_rollout_ref.model.lora_rank", "algorithm.adv_estimator",
     ],
 )  # fmt: skip
-def test_an_invalid_value_of_a_command_does_not_crash(key: str, value: str, to: str) -> None:
+def test_an_invalid_value_of_a_command_does_not_crash(key: str, value: str, to: Target) -> None:
     with contextlib.suppress(ConvertError):
-        convert(SBATCH.format(memory="1G", more=f'{key}="{value}"'), "run.sh", to)  # type: ignore[arg-type]
+        convert(SBATCH.format(memory="1G", more=f'{key}="{value}"'), "run.sh", to)
 
 
 @pytest.mark.parametrize("name", RLVR)
@@ -93,8 +93,8 @@ def test_an_override_is_written_once_and_no_field_could_replace_it(name: str) ->
 
 @pytest.mark.parametrize("to", ["roll", "builtin"])
 @pytest.mark.parametrize("name", RLVR)
-def test_each_setting_of_the_run_is_carried_over_or_named(name: str, to: str) -> None:
-    converted = convert(SOURCES[name], "source.yaml", to)  # type: ignore[arg-type]
+def test_each_setting_of_the_run_is_carried_over_or_named(name: str, to: Target) -> None:
+    converted = convert(SOURCES[name], "source.yaml", to)
     comments = "\n".join(each.what for each in converted.left_out)
     keys = OF_THE_RUN & yaml.safe_load(SOURCES[name]).keys() - {*CARRIED}
     assert [key for key in keys if key not in comments] == []
@@ -102,13 +102,13 @@ def test_each_setting_of_the_run_is_carried_over_or_named(name: str, to: str) ->
 
 @pytest.mark.parametrize("to", ["roll", "builtin"])
 @pytest.mark.parametrize("name", RLVR)
-def test_an_invalid_value_of_a_config_does_not_crash(name: str, to: str) -> None:
+def test_an_invalid_value_of_a_config_does_not_crash(name: str, to: Target) -> None:
     config = yaml.safe_load(SOURCES[name])
     for index, path in enumerate(list_paths(config)):
         changed: Any = deepcopy(config)
         select(changed, path[:-1])[path[-1]] = OTHER_TYPES[index % len(OTHER_TYPES)]
         with contextlib.suppress(ConvertError):
-            convert(yaml.safe_dump(changed), "source.yaml", to).to_yaml("source.yaml")  # type: ignore[arg-type]
+            convert(yaml.safe_dump(changed), "source.yaml", to).to_yaml("source.yaml")
 
 
 SAME = {
@@ -128,9 +128,9 @@ SAME = {
         ("verl-ppo", "builtin"),
     ],
 )
-def test_a_setting_that_is_deleted_changes_the_job_or_the_comments(name: str, to: str) -> None:
+def test_a_setting_that_is_deleted_changes_the_job_or_the_comments(name: str, to: Target) -> None:
     config = read(name)
-    before = strip_lines(convert(write(config), "source.yaml", to).to_yaml("source.yaml"))  # type: ignore[arg-type]
+    before = strip_lines(convert(write(config), "source.yaml", to).to_yaml("source.yaml"))
     unnoticed = []
     for path in list(list_paths(config)):
         if len(path) == 1 or ".".join(map(str, path[1:])) in SAME or select(config, path) in ({}, []):
@@ -138,7 +138,7 @@ def test_a_setting_that_is_deleted_changes_the_job_or_the_comments(name: str, to
         changed: Any = deepcopy(config)
         del select(changed, path[:-1])[path[-1]]
         with contextlib.suppress(ConvertError):
-            after = convert(write(changed), "source.yaml", to)  # type: ignore[arg-type]
+            after = convert(write(changed), "source.yaml", to)
             unnoticed += [path] if strip_lines(after.to_yaml("source.yaml")) == before else []
     assert unnoticed == []
 

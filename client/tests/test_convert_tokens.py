@@ -8,7 +8,7 @@ import pytest
 from conversion import Conversion
 from conversions import CONVERSIONS
 
-from rlt.convert.convert import convert
+from rlt.convert.convert import Target, convert
 from rlt.convert.draft import ConvertError
 from rlt.convert.words import split_words
 
@@ -23,7 +23,7 @@ def test_a_script_without_one_token_is_another_job_or_has_other_comments(case: C
     assert find_unseen(case.source, case.to) == []
 
 
-def find_unseen(source: str, to: str) -> list[str]:
+def find_unseen(source: str, to: Target) -> list[str]:
     """The places of tokens without which the job and its comments are the same."""
     whole = _convert(source, to)
     return [
@@ -33,9 +33,9 @@ def find_unseen(source: str, to: str) -> list[str]:
     ]
 
 
-def _convert(source: str, to: str) -> str:
+def _convert(source: str, to: Target) -> str:
     try:
-        return convert(source, "source", to).to_yaml("source")  # type: ignore[arg-type]
+        return convert(source, "source", to).to_yaml("source")
     except ConvertError as error:
         return str(error)
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from yaml_musts import MUSTS, Must
 
-from rlt.convert.convert import Converted, convert
+from rlt.convert.convert import Converted, Target, convert
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.missing import list_missing
 from rlt.manifest_files import parse_documents
@@ -219,9 +219,9 @@ def test_a_toml_config_is_an_error() -> None:
 
 @pytest.mark.parametrize("to", ["builtin", "roll"])
 @pytest.mark.parametrize("name", ["roll-agentic", "roll-dpo", "roll-distill", "roll-sft", "roll-rlvr-vl"])
-def test_other_pipelines_of_roll_have_no_fields(name: str, to: str) -> None:
+def test_other_pipelines_of_roll_have_no_fields(name: str, to: Target) -> None:
     with pytest.raises(ConvertError, match="is a config of ROLL's pipeline"):
-        convert(SOURCES[name], "source.yaml", to)  # type: ignore[arg-type]
+        convert(SOURCES[name], "source.yaml", to)
 
 
 def test_every_source_has_its_list() -> None:

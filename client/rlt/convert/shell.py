@@ -444,7 +444,9 @@ class _Reader:
                 self.scope.unknown[name] = f"line {node.line}: {show(' '.join(words))}"
             if index == len(names) - 1:
                 self.scope.assignments.pop(name, None)
-        self.note(self.get_source(node), "it reads variables", node.line)
+        known = document is not None and len(names) == 1
+        why = f"its text is the value of {names[0]}" if known else "it reads variables"
+        self.note(self.get_source(node), why, node.line)
 
     def record(
         self, node: Simple, words: list[str], environment: dict[str, str], piped: bool, document: str | None
