@@ -21,6 +21,7 @@ COMMANDS = {
     "render": "Show the manifests that the operator creates for a job, without a cluster",
     "explain": "Describe a field of the API",
     "diagnose": "Find failures in logs, without a cluster",
+    "doctor": "Show what the cluster has and lacks for RL post-training",
     "run": "Run a job on this machine, without Kubernetes",
     "preflight": "Run the preflight checks of a job without its training",
     "diff": "Show what `rlt submit` would change in the cluster",
