@@ -351,6 +351,8 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
             )
         except (config.ConfigException, OSError) as error:
             raise NoConnectionError(str(error)) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field has another type than expected
+            raise NoConnectionError(f"the kubeconfig is invalid: {type(error).__name__}: {error}") from error
         return client.ApiClient(configuration), loader
 
     async def renew() -> Any:
