@@ -23,7 +23,7 @@ PAGE_SIZE = 500
 TIMEOUT_S = 60.0
 """Maximum time for one list."""
 COMPONENTS = "app.kubernetes.io/name in (rlt-operator,rlt-webhook,kuberay-operator,kuberay)"
-"""The labels of the Deployments of rlt's chart and of KubeRay's chart and kustomization."""
+"""Labels of Deployments: rlt's chart, KubeRay's chart and KubeRay's kustomization."""
 
 
 @dataclass(frozen=True)

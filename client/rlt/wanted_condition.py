@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlt.errors import RltError
+from rlt.errors import UnknownConditionError
 from rlt.job_state import Job, can_become_true, get_condition, is_true
 from rlt.program import program_name
 from rlt_api.findings.spelling import find_nearest_word
 from rlt_api.status.conditions import ConditionType
 
 STATUSES = ("True", "False", "Unknown")
-
-
-class UnknownConditionError(RltError):
-    """No job has the condition."""
 
 
 @dataclass(frozen=True)

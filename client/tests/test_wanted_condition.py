@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from rlt.wanted_condition import UnknownConditionError, WantedCondition, parse_wanted_condition
+from rlt.errors import UnknownConditionError
+from rlt.wanted_condition import WantedCondition, parse_wanted_condition
 from rlt_cli.main import cli
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from rlt import lifecycle
-from rlt.errors import JobFailedError, WaitTimeoutError
+from rlt.errors import JobFailedError, UnknownConditionError, WaitTimeoutError
 from rlt.job_state import Job, get_condition, summarize
 from rlt.kube_context import KubeContext
-from rlt.wanted_condition import UnknownConditionError, WantedCondition, parse_wanted_condition
+from rlt.wanted_condition import WantedCondition, parse_wanted_condition
 from rlt_cli.connection import connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.kube_context import kube_context_options

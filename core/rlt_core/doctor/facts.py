@@ -46,13 +46,13 @@ class ClusterFacts:
     job_crd: Reading = NOTHING
     runtime_crd: Reading = NOTHING
     deployments: Reading = NOTHING
-    """Those with the labels of KubeRay's, rlt's and the webhook's pods, in all namespaces."""
+    """KubeRay's and rlt's Deployments by their labels, in all namespaces."""
     leases: Reading = NOTHING
     """The Leases with the name of the operator's, in all namespaces."""
     webhooks: Reading = NOTHING
     """All ValidatingWebhookConfigurations."""
     endpoint_slices: Reading = NOTHING
-    """Those of rlt's webhook, in all namespaces."""
+    """EndpointSlices of rlt's webhook, in all namespaces."""
     nodes: Reading = NOTHING
     pods: Reading = NOTHING
     """Pods that have not ended, in all namespaces."""
