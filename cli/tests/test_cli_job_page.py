@@ -16,9 +16,9 @@ import pytest
 from rlt.job_state import can_become_true, draw_progress_bar, is_true, summarize
 from rlt.kube_context import KubeContext
 from rlt.metric_text import build_metric_rows, draw_sparkline
-from rlt.runs.rollouts import select_extremes, select_rollouts
 from rlt_cli.age import format_age
 from rlt_cli.pages.job import format_page as format_colored_page
+from rlt_pod.report.extremes import select_extremes, select_rollouts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

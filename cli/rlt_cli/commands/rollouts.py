@@ -7,10 +7,11 @@ import click
 from rlt.kube_context import KubeContext
 from rlt.metric_text import format_number
 from rlt.runs.records import get_rollouts
-from rlt.runs.rollouts import Rollout, select_rollouts
+from rlt.runs.rollouts import Rollout
 from rlt_cli.connection import connect, run
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, output_option
+from rlt_pod.report.extremes import select_rollouts
 
 
 @click.command()

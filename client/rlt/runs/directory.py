@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlt.errors import UnavailableError
-from rlt.runs.rollouts import Rollout, select_extremes
+from rlt.runs.rollouts import Rollout
 from rlt_api.spec.training_config import CONFIG_VERSION
+from rlt_pod.report.extremes import select_extremes
 from rlt_pod.report.step_history import CONTINUED, METRICS_FILE
 
 CONFIGS = ("config.json", "training.json")

@@ -18,12 +18,13 @@ from rlt.kept_files import has_kept_files, read_records
 from rlt.metric_text import Step
 from rlt.runs.directory import NUM_EXTREMES, RunRecords, read_run_directory, shorten
 from rlt.runs.records import get_history, get_rollouts
-from rlt.runs.rollouts import Rollout, select_extremes
+from rlt.runs.rollouts import Rollout
 from rlt_api.findings.masking import mask_json, mask_text
 from rlt_api.spec.plain_secrets import find_secrets
 from rlt_core.job import Manifest
 from rlt_core.knowledge.entries import load_entries
 from rlt_core.kubernetes import api_paths
+from rlt_pod.report.extremes import select_extremes
 from rlt_pod.report.metric_rules import DEFAULTS, MetricHistory, list_broken, record
 
 DIRECTORY_KEYS = ("version", "job", "namespace", "runDirectory")
