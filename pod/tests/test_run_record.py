@@ -110,6 +110,15 @@ def test_lines_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     assert (record["steps"], record["metrics"]) == ([1, 2], {"a": [None, 0.12346], "b": [None, None]})
 
 
+def test_the_values_of_secret_variables_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGE_API_KEY", 'ab"cd-1234567')
+    write_run(tmp_path, 1)
+    (tmp_path / "rollouts/step-10.jsonl").write_text(
+        json.dumps({"response": 'my key: ab"cd-1234567.', "reward": 1}) + "\n"
+    )
+    assert read_record(tmp_path)["rollouts"][0]["response"] == "my key: ***."
+
+
 def test_a_run_without_records_has_none(tmp_path: Path) -> None:
     assert build_record(tmp_path) is None
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rlt_pod.command import verl_rollouts
+from rlt_pod.keep_logs import list_secrets, mask
 from rlt_pod.report.extremes import select_extremes
 from rlt_pod.report.step_history import METRICS_FILE, read_history
 
@@ -81,7 +82,8 @@ def build_record(run: Path, rollouts: Path | None = None) -> bytes | None:
     """Read the record from the run directory, as compressed JSON of at most MAX_RECORD_BYTES. Raises OSError.
 
     Its fields: version; steps, and metrics with a column of numbers for each name; rolloutsStep and rollouts, the best
-    first; spansStep and spans; notes on what is left out. None if nothing is recorded.
+    first; spansStep and spans; notes on what is left out. Values of secret variables are masked. None if nothing is
+    recorded.
     """
     history = read_history(run / METRICS_FILE, after=0).splitlines()
     steps = list(filter(None, map(_parse, history[-MAX_STEPS:])))
@@ -115,8 +117,10 @@ def build_columns(steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _pack(record: Mapping[str, Any]) -> bytes:
-    text = json.dumps({"version": RECORD_VERSION, **record}, separators=(",", ":"))
-    return zlib.compress(text.encode(), 9)
+    """Compress the record, with the values of secret variables masked."""
+    text = json.dumps({"version": RECORD_VERSION, **record}, separators=(",", ":")).encode()
+    secrets = [json.dumps(secret.decode())[1:-1].encode() for secret in list_secrets(os.environ)]
+    return zlib.compress(mask(text, secrets))
 
 
 def _try_to_write(run: Path, rollouts: Path | None) -> None:
