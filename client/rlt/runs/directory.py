@@ -93,6 +93,21 @@ def read_steps(path: Path, notes: list[str]) -> list[Step]:
     return steps
 
 
+def read_rollouts(path: Path, step: int | None) -> tuple[list[Rollout], list[str]]:
+    """The rollouts of a step, by default of the latest, and notes. Raises UnavailableError without rollouts."""
+    steps = list_rollout_steps(path)
+    if not steps or step not in (None, *steps):
+        known = f"its steps with responses are {_summarize_steps(steps)}" if steps else f"it has no {ROLLOUTS}"
+        raise UnavailableError(f"{path}: {known}.", next=f"ls {path}")
+    notes: list[str] = []
+    file = path / ROLLOUTS / f"step-{steps[-1] if step is None else step}.jsonl"
+    return list(map(shorten, iterate_json_lines(file, MAX_ROLLOUTS_BYTES, notes))), notes
+
+
+def _summarize_steps(steps: list[int]) -> str:
+    return ", ".join(map(str, steps)) if len(steps) < 4 else f"{steps[0]}, {steps[1]} … {steps[-1]}"
+
+
 def find_latest_rollouts(path: Path) -> int | None:
     """The latest step with a file of rollouts. None if there is none."""
     return max(list_rollout_steps(path), default=None)
