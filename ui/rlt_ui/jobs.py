@@ -9,7 +9,7 @@ from typing import Any
 
 from rlt.connection import Connection, convert_api_errors, get_event_time
 from rlt.errors import ClusterError, RltError
-from rlt.job_state import NOT_RECONCILED, get_phase
+from rlt.job_state import NOT_RECONCILED, get_phase, get_reward
 from rlt.kept_files import has_kept_files
 from rlt.runs.kept_record import get_kept_record
 from rlt.runs.pages import RolloutQuery, select_page, select_spans
@@ -94,7 +94,7 @@ class JobList:
         return {"step": shown, "steps": steps, **found, "notes": [*notes, *page.notes]}
 
     async def read_spans(self, run: str, step: int) -> Json:
-        """The spans of a step, from the driver of the job. Its kept record has those of the latest step."""
+        """The spans of a step, from the driver of the job. Its kept record has the latest step's spans."""
         notes: list[str] = []
         async with self._requests():
             job = await self._connection.get_job(run)
@@ -175,7 +175,7 @@ def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
         "sentence": status.get("message") or NOT_RECONCILED,
         "step": progress.get("step", 0),
         "totalSteps": progress.get("totalSteps") or None,
-        "reward": progress.get("metrics", {}).get("reward"),
+        "reward": get_reward(progress),
         "rewards": sample(rewards),
         "model": status.get("model", ""),
         "algorithm": status.get("algorithm", ""),

@@ -27,7 +27,7 @@ from rlt_pod.report.extremes import select_rollouts
 def command(
     name: str, step: int | None, best: int | None, worst: int | None, kube_context: KubeContext, output: str
 ) -> None:
-    """Show prompts, responses and rewards of one step of a job or a run directory.
+    """Show prompts, responses and rewards of one step.
 
     After the end of the job's program, these are the best and the worst responses of the latest step.
     """

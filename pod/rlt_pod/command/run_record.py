@@ -40,7 +40,7 @@ MAX_TEXT_LENGTH = 2000
 MAX_SPANS = 400
 """Maximum number of spans."""
 MAX_SPANS_BYTES = 2**20
-"""Size of the end of the spans' file that is read."""
+"""Size of the part that is read, the end of the spans' file."""
 MAX_ROLLOUTS_BYTES = 64 * 2**20
 """Maximum size of the rollouts' file that is read."""
 DISTANCES = tuple(2**power for power in range(10))
