@@ -47,6 +47,8 @@ class Program:
     arguments: tuple[Argument, ...]
     own_config: bool = False
     """Whether it reads another config than main_ppo's, so that its other keys and its defaults are unknown."""
+    part: str = ""
+    """The part of the program that runs, if there are several: grpo of trl, orchestrator of prime-rl."""
     separate: bool = False
     """Whether the engines have their own devices: rollout.nnodes times rollout.n_gpus_per_node."""
     in_script: bool = False
