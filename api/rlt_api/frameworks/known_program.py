@@ -70,6 +70,10 @@ def _has_none(program: Program) -> None:
     return None
 
 
+def _has_no_folder(program: Program) -> None:
+    return None
+
+
 def _never(program: Program) -> bool:
     return False
 
@@ -101,6 +105,8 @@ class KnownProgram:
     """Flags that select another hub than Hugging Face's."""
     checkpoints: str = ""
     """The argument with the folder of the checkpoints."""
+    find_checkpoints: Callable[[Program], str | None] = _has_no_folder
+    """The folder of the checkpoints, if no argument has it as such."""
     resume: Mapping[str, str] | None = None
     """Argument -> the value with which a new attempt resumes from the latest checkpoint, for documentation. Empty if
     the program resumes by itself."""

@@ -15,6 +15,7 @@ from rlt_api.frameworks.command.demand import (
     warn_on_head,
     warn_without_resume,
 )
+from rlt_api.frameworks.command.devices import COMMAND
 from rlt_api.frameworks.key_table import KeyCheck, read_option
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_module
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -82,11 +83,26 @@ def _count(program: Program, key: str, default: int | None) -> int | None:
     return read_number(program, key, default)
 
 
+def find_checkpoints(program: Program) -> str | None:
+    """Find the folder checkpoints of prime-rl 0.8: in --ckpt.output-dir, or in the folder of the run, below
+    --output-dir (get_ckpt_dir in utils/pathing.py). A run without a name gets another one at each start."""
+    values = program.values
+    folder = next((values[key] for key in ("ckpt_output_dir", "output_dir") if key in values), None)
+    parts = [folder]
+    if "ckpt_output_dir" not in values and program.part in ("rl", "sft"):
+        parts.append(values.get("run_dir", values.get("run_name")))
+    names = [each for each in parts if isinstance(each, str)]
+    return "/".join([*names, "checkpoints"]) if len(names) == len(parts) else None
+
+
 def warn(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
     """Yield the warnings: where the processes run, and what a new attempt does."""
     yield from KEY_CHECK.warn(program, spec)
     yield from warn_on_head(program, spec, "prime-rl", count_devices(program))
     yield from warn_without_resume("ckpt_interval", "resume", "add --resume")(program, spec)
+    is_named = program.own_config or {"run_name", "run_dir"} & program.given.keys()
+    if "resume" in program.given and program.part in ("rl", "sft") and not is_named:
+        yield f"{COMMAND}: --resume: each start gets another folder, because the run has no name; add --run.name"
 
 
 PRIME_RL = KnownProgram(
@@ -96,8 +112,8 @@ PRIME_RL = KnownProgram(
     read=read_call,
     count_devices=count_devices,
     models=("model_name",),
-    checkpoints="",
-    resume={"--resume": ""},
+    find_checkpoints=find_checkpoints,
+    resume={"--resume": "", "--run.name": "a name, so that the next attempt finds the folder"},
     validate=require_devices(count_devices, "prime-rl", "ends with an error"),
     warn=warn,
 )
