@@ -32,7 +32,6 @@ STATUS = f"{PATH}/status"
 PODS = api_paths.pods("demo")
 RAY_CLUSTERS = api_paths.ray_cluster("demo", "").rstrip("/")
 RAY_CLUSTER = api_paths.ray_cluster(*KEY)
-DISRUPTION_BUDGET = api_paths.disruption_budget("demo", "sum-pods")
 TOKENS = TokenKey(b"key")
 RAY_TOKEN = api_paths.secret("demo", names.ray_token("sum", attempt=1, suffix=TOKENS.derive_suffix(o.UID, 1)))
 PROGRAMS = api_paths.config_map("demo", name_programs())
