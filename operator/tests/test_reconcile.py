@@ -156,22 +156,22 @@ async def test_a_failed_read_repeats_no_secret_of_the_job(loop: Loop) -> None:
 async def test_a_rejected_status_is_reported_in_the_stored_status(loop: Loop) -> None:
     await loop.run()
     stored = loop.api.status
-    rejected = [ApiError(500, ".status.findings: field not declared in schema")] * 2
-    apply = loop.api.apply
+    rejected = [ApiError(400, 'unknown field "status.findings"')] * 3
+    patch = loop.api.patch
 
-    async def apply_once_rejected(path: str, manifest: Manifest) -> Manifest:
-        if path == STATUS and rejected and manifest["status"].get("message") != stored.message:
+    async def patch_once_rejected(path: str, operations: list[Manifest]) -> Manifest:
+        if rejected and "/status/message" in [each["path"] for each in operations]:
             raise rejected.pop()
-        return await apply(path, manifest)
+        return await patch(path, operations)
 
-    loop.api.apply = apply_once_rejected  # type: ignore[method-assign]
+    loop.api.patch = patch_once_rejected  # type: ignore[method-assign]
     loop.api.objects.pop(RAY_CLUSTER)
     loop.api.objects[PATH]["metadata"] |= {"annotations": {"rlt.dev/cancel": "true"}, "resourceVersion": "50"}
     await loop.run()
     assert loop.api.status == stored
     await loop.run_after(2)
-    assert condition(loop, C.RECONCILING) == ("True", Reason.REQUEST_FAILED)
-    assert ".status.findings: field not declared in schema" in (loop.api.status.message or "")
+    assert condition(loop, C.STALLED) == ("True", Reason.REQUEST_FAILED)
+    assert 'unknown field "status.findings"' in (loop.api.status.message or "")
 
 
 async def test_without_any_status_write_the_failure_is_an_event(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:

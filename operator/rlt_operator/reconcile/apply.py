@@ -21,7 +21,8 @@ from rlt_operator.ray import jobs as ray_jobs
 from rlt_operator.ray.jobs import RayRejectedError
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child, write_ray_token
 from rlt_operator.reconcile.plan import Plan
-from rlt_operator.reconcile.status import build_status_manifest, carry_newer_fields
+from rlt_operator.reconcile.status import carry_newer_fields
+from rlt_operator.reconcile.status_patch import build_status_patch
 
 
 async def apply(
@@ -89,8 +90,10 @@ async def write_status(api: KubernetesApi, cache: Cache, job: Job, status: RLTra
 
     Raises ApiError with status 409 if the job has changed since it was observed.
     """
-    manifest = build_status_manifest(job, carry_newer_fields(job, status.to_json()))
-    stored = await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
+    after = carry_newer_fields(job, status.to_json())
+    before = {} if job.status == RLTrainingJobStatus() else job.status.to_json()
+    patch = build_status_patch(job.resource_version, before, after)
+    stored = await api.patch(f"{api_paths.job(job.namespace, job.name)}/status", patch)
     cache.put(stored)
     cache.written.add((job.namespace, job.name))
     version: str = stored["metadata"]["resourceVersion"]

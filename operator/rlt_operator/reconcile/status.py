@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
-from rlt_api.schema.crd import GROUP, KIND, VERSION
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import Phase, RayClusterStatus, RLTrainingJobStatus
@@ -50,16 +48,10 @@ def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobSt
     return status.model_copy(update={"resolved_spec": job.resolved_spec, "runtime": job.runtime})
 
 
-def build_status_manifest(job: Job, status: Mapping[str, object]) -> Manifest:
-    """Build the status for server-side apply. Rejected if the job has changed since it was observed."""
-    metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid, "resourceVersion": job.resource_version}
-    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
-
-
 def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
     """The status with what a newer operator has recorded of the same RayCluster.
 
-    Otherwise server-side apply would remove these fields, and the newer operator would lack them after a rollback.
+    Otherwise the write would remove these fields, and the newer operator would lack them after a rollback.
     """
     attempt = status.get("currentAttempt")
     before = job.status.current_attempt
