@@ -23,12 +23,16 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept header for the metadata of an object only."""
+METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Accept header for the metadata of the objects of a list only."""
 
 READ_COST = 1
 WRITE_COST = 4
 """A write takes 2 to 14 ms of the API server and etcd, a read about 1.5 ms."""
 PAGE_SIZE = 50
 """Objects in a page of a list. A page of 20 KB nodes has 1 MB and is parsed in 10 ms."""
+METADATA_PAGE_SIZE = 200
+"""Objects in a page of a list of metadata, which has about 5 KB for each, most of it managedFields."""
 WATCH_S = 300
 """After this time the API server ends a watch."""
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
@@ -124,10 +128,21 @@ class KubernetesApi:
 
         Raises UnknownResourceError, ApiError; with status 410 if the list expires between two pages.
         """
+        async for page in self._list_pages(path, JSON, query | {"limit": str(PAGE_SIZE)}):
+            yield page
+
+    async def list_metadata(self, path: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        """Like `list_pages`, but of each object only the metadata, in pages of METADATA_PAGE_SIZE."""
+        async for page in self._list_pages(path, METADATA_LIST, {"limit": str(METADATA_PAGE_SIZE)}):
+            yield page
+
+    async def _list_pages(
+        self, path: str, accept: str, query: dict[str, str]
+    ) -> AsyncIterator[tuple[list[Manifest], str]]:
         token = ""
         while True:
-            page = query | {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
-            status, text = await self.send("GET", path, query=page)
+            page = query | ({"continue": token} if token else {})
+            status, text = await self.send("GET", path, query=page, accept=accept)
             if status == 404:
                 raise UnknownResourceError(status, _parse_message(text))
             found = _parse_response(status, text)

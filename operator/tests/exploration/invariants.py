@@ -139,6 +139,13 @@ def a_deadline_applies(step: Transition) -> None:
         raise Violation(f"the clocks of the deadlines that run: {clocks}")
 
 
+def a_cluster_has_a_job(step: Transition) -> None:
+    """A RayCluster is created for a job that exists, whatever kopf has not reported of its deletion."""
+    created = ("POST", RAY_CLUSTER.rpartition("/")[0]) in (step.writes or ())
+    if created and not step.interrupted and step.before.job is None:
+        raise Violation("a RayCluster was created for a deleted job")
+
+
 INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     at_most_one_live_cluster,
     terminal_is_sticky,
@@ -147,6 +154,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
     a_deadline_applies,
+    a_cluster_has_a_job,
 )
 
 

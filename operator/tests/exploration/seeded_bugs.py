@@ -194,3 +194,14 @@ def a_missing_answer_is_a_lost_head() -> Iterator[None]:
         mock.patch.object(Observed, "is_head_replaced", property(lambda observed: observed.ray is None)),
     ):
         yield
+
+
+@contextmanager
+def a_job_is_not_read_before_its_cluster_is_created() -> Iterator[None]:
+    """After an own status write, only the pods are read. kopf may have missed the deletion of the job since then."""
+
+    async def refresh_job(self: Cache, api: KubernetesApi, key: Name) -> None:
+        """The cache is not behind the status write of this process."""
+
+    with mock.patch.object(Cache, "refresh_job", refresh_job):
+        yield
