@@ -123,25 +123,18 @@ class KubernetesApi:
         found = _parse_response(*await self.send("GET", path, query=query))
         return found["items"], found["metadata"]["resourceVersion"]
 
-    async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[list[Manifest], str]]:
-        """The items of a list in pages of PAGE_SIZE, each with the resourceVersion at which a watch continues.
+    async def list_pages(
+        self, path: str, *, accept: str = JSON, **query: str
+    ) -> AsyncIterator[tuple[list[Manifest], str]]:
+        """The items of a list in pages, each with the resourceVersion at which a watch continues.
+
+        A page has PAGE_SIZE items, or `limit`.
 
         Raises UnknownResourceError, ApiError; with status 410 if the list expires between two pages.
         """
-        async for page in self._list_pages(path, JSON, query | {"limit": str(PAGE_SIZE)}):
-            yield page
-
-    async def list_metadata(self, path: str) -> AsyncIterator[tuple[list[Manifest], str]]:
-        """Like `list_pages`, but of each object only the metadata, in pages of METADATA_PAGE_SIZE."""
-        async for page in self._list_pages(path, METADATA_LIST, {"limit": str(METADATA_PAGE_SIZE)}):
-            yield page
-
-    async def _list_pages(
-        self, path: str, accept: str, query: dict[str, str]
-    ) -> AsyncIterator[tuple[list[Manifest], str]]:
         token = ""
         while True:
-            page = query | ({"continue": token} if token else {})
+            page = {"limit": str(PAGE_SIZE)} | query | ({"continue": token} if token else {})
             status, text = await self.send("GET", path, query=page, accept=accept)
             if status == 404:
                 raise UnknownResourceError(status, _parse_message(text))
@@ -152,6 +145,10 @@ class KubernetesApi:
             token = metadata.get("continue") or ""
             if not token:
                 return
+
+    def list_metadata(self, path: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        """Like `list_pages`, but of each object only the metadata, in pages of METADATA_PAGE_SIZE."""
+        return self.list_pages(path, accept=METADATA_LIST, limit=str(METADATA_PAGE_SIZE))
 
     async def list(self, path: str, **query: str) -> list[Manifest]:
         """The items of a list, selected by `labelSelector` or `fieldSelector`."""
@@ -364,6 +361,8 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
             )
         except (config.ConfigException, OSError) as error:
             raise NoConnectionError(str(error)) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field has another type than expected
+            raise NoConnectionError(f"the kubeconfig is invalid: {type(error).__name__}: {error}") from error
         return client.ApiClient(configuration), loader
 
     async def renew() -> Any:

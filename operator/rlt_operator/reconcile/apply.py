@@ -21,6 +21,7 @@ from rlt_operator.ray import jobs as ray_jobs
 from rlt_operator.ray.jobs import RayRejectedError
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child, write_ray_token
 from rlt_operator.reconcile.plan import Plan
+from rlt_operator.reconcile.run_record import store_record
 from rlt_operator.reconcile.status import build_status_manifest, carry_newer_fields
 
 
@@ -66,6 +67,8 @@ async def _act(api: KubernetesApi, send: Send, head: Head | None, job: Job, plan
     if plan.stop and head:
         with contextlib.suppress(UnreachableError):  # the next reconciliation stops it
             await ray_jobs.stop_job(send, head, plan.stop)
+    if plan.record:
+        await store_record(api, job, plan.record)
     if plan.delete_cluster:
         path = api_paths.ray_cluster(job.namespace, names.ray_cluster(job.name))
         await api.delete(path, uid=plan.delete_cluster)
