@@ -152,17 +152,16 @@ def test_the_ray_job_is_submitted_once_all_pods_are_ready() -> None:
     submission = plan(o.READY, o.NOW).submit
     assert submission
     assert submission.id == "sum-99999999"
-    assert submission.entrypoint == "exec rlt-trainer run --config /etc/rlt/training.json"
+    program = "exec python3 /etc/rlt/rlt_pod.pyz run-command --no-progress --run-directory /mnt/rlt/runs/sum-11111111"
+    assert submission.entrypoint == f"{program} -- rlt-trainer run --config /etc/rlt/training.json"
 
 
 def test_the_output_of_the_trainer_is_kept_in_its_volume() -> None:
     ready = o.recorded(replace(o.READY, job=o.job({**o.SPEC, "storage": {"claimName": "runs"}})))
     submission = plan(ready, o.NOW).submit
     assert submission
-    log = "/mnt/rlt/runs/sum-11111111/attempts/1/program.log"
-    trainer = "rlt-trainer run --config /etc/rlt/training.json"
     assert (
-        submission.entrypoint == f"exec python3 /etc/rlt/rlt_pod.pyz run-command --log {log} --no-progress -- {trainer}"
+        " run-command --log /mnt/rlt/runs/sum-11111111/attempts/1/program.log --no-progress " in submission.entrypoint
     )
 
 

@@ -120,13 +120,15 @@ class KubernetesApi:
         return found["items"], found["metadata"]["resourceVersion"]
 
     async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[list[Manifest], str]]:
-        """The items of a list in pages of PAGE_SIZE, each with the resourceVersion at which a watch continues.
+        """The items of a list in pages, each with the resourceVersion at which a watch continues.
+
+        A page has PAGE_SIZE items, or `limit`.
 
         Raises UnknownResourceError, ApiError; with status 410 if the list expires between two pages.
         """
         token = ""
         while True:
-            page = query | {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
+            page = {"limit": str(PAGE_SIZE)} | query | ({"continue": token} if token else {})
             status, text = await self.send("GET", path, query=page)
             if status == 404:
                 raise UnknownResourceError(status, _parse_message(text))
@@ -360,6 +362,8 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
             )
         except (config.ConfigException, OSError) as error:
             raise NoConnectionError(str(error)) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field has another type than expected
+            raise NoConnectionError(f"the kubeconfig is invalid: {type(error).__name__}: {error}") from error
         return client.ApiClient(configuration), loader
 
     async def renew() -> Any:

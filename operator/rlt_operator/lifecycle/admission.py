@@ -12,10 +12,10 @@ from rlt_core.children.build import build_children
 from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.programs import build_programs
 from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.kuberay import KUBERAY_MINIMUM, describe_lost_fields
 from rlt_core.network_status import blocks_start, build_network_status, needs_decision
 from rlt_operator.conditions import ConditionUpdate, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
-from rlt_operator.kuberay import KUBERAY_MINIMUM, describe_lost_fields
 from rlt_operator.lifecycle.shared_verdicts import fail_job, wait_for_cluster
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import SETTLED, Verdict

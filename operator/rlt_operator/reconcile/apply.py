@@ -21,6 +21,7 @@ from rlt_operator.ray import jobs as ray_jobs
 from rlt_operator.ray.jobs import RayRejectedError
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child, write_ray_token
 from rlt_operator.reconcile.plan import Plan
+from rlt_operator.reconcile.run_record import store_record
 from rlt_operator.reconcile.status import carry_newer_fields
 from rlt_operator.reconcile.status_patch import build_status_patch, dump_changed
 from rlt_operator.work_queue import Key
@@ -68,6 +69,8 @@ async def _act(api: KubernetesApi, send: Send, head: Head | None, job: Job, plan
     if plan.stop and head:
         with contextlib.suppress(UnreachableError):  # the next reconciliation stops it
             await ray_jobs.stop_job(send, head, plan.stop)
+    if plan.record:
+        await store_record(api, job, plan.record)
     if plan.delete_cluster:
         path = api_paths.ray_cluster(job.namespace, names.ray_cluster(job.name))
         await api.delete(path, uid=plan.delete_cluster)

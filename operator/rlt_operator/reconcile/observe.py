@@ -20,12 +20,12 @@ from rlt_core.children.programs import name_programs
 from rlt_core.earlier_job import Missing, find_checkpoint, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, get_attempt_number, parse_job, parse_runtime
+from rlt_core.kuberay import KubeRay, parse_kuberay
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_core.network_status import needs_decision
 from rlt_core.ray_http import Head, RayTokens
 from rlt_operator.cache.cache import Cache
-from rlt_operator.kuberay import KubeRay, parse_kuberay
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import Observed, Pod, RayCluster, choose_progress_interval

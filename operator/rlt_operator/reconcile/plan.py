@@ -41,6 +41,7 @@ from rlt_operator.lifecycle.preparation import preparation_pending
 from rlt_operator.lifecycle.provisioning import cluster_not_ready, program_not_submitted
 from rlt_operator.lifecycle.rejections import set_rejection
 from rlt_operator.lifecycle.restarts import attempt_failed, restart_delayed
+from rlt_operator.lifecycle.run_record import FoundRecord, find_record
 from rlt_operator.lifecycle.running import job_is_suspended, program_running
 from rlt_operator.lifecycle.terminal import (
     cancellation_requested,
@@ -119,6 +120,8 @@ class Plan:
     """The Ray job to submit."""
     stop: str | None = None
     """Id of the Ray job to stop."""
+    record: FoundRecord | None = None
+    """The record of the run to store, before the RayCluster is deleted."""
     delete_cluster: str | None = None
     """Uid of the RayCluster to delete."""
     delete_job: bool = False
@@ -156,6 +159,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
         apply=verdict.apply or objects,
         submit=verdict.submit,
         stop=verdict.stop,
+        record=find_record(observed, verdict, status, now),
         delete_cluster=verdict.delete_cluster,
         status=None if status == job.status else status,
         events=(*build_events(job.status, status.conditions), *build_rule_events(job.status, status)),
