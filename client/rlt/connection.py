@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rlt.errors import ClusterError, FieldConflictError, InvalidJobError, NotFoundError, UnavailableError
 from rlt.kube_context import KubeContext
+from rlt.kubeconfig import find_kubeconfig_problem
 from rlt.program import program_name
 from rlt_api.findings.masking import mask_json
 from rlt_api.schema.crd import KIND
@@ -206,10 +207,14 @@ async def connect(kube_context: KubeContext, notify: Callable[[str], None] = LOG
 
 async def open_connection(kube_context: KubeContext, notify: Callable[[str], None] = LOG.warning) -> Connection:
     """As `connect`. The caller closes `api`, and converts later errors."""
-    files = (kube_context.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
-    if not in_cluster() and not any(Path(file).expanduser().exists() for file in files):
-        message = f"Cannot connect to a cluster: {', '.join(files)} does not exist."
-        raise ClusterError(message, next="export KUBECONFIG=FILE, or pass --kubeconfig FILE")
+    given = kube_context.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [Path(file).expanduser() for file in given.split(os.pathsep) if file]
+    next_command = "export KUBECONFIG=FILE, or pass --kubeconfig FILE"
+    if not in_cluster() and not any(file.exists() for file in files):
+        message = f"Cannot connect to a cluster: {', '.join(given.split(os.pathsep))} does not exist."
+        raise ClusterError(message, next=next_command)
+    if not in_cluster() and (problem := find_kubeconfig_problem(files, kube_context.context)):
+        raise ClusterError(f"Cannot connect to a cluster: {problem}.", next=next_command)
     try:
         api, default = await connect_as_user(kubeconfig=kube_context.kubeconfig, context=kube_context.context)
     except NoConnectionError as error:

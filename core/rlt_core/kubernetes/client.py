@@ -60,7 +60,7 @@ class RequestOptions(TypedDict, total=False):
     """Options of a request."""
 
     query: dict[str, str]
-    body: Manifest | None
+    body: Manifest | list[Manifest] | None
     content: str
     """Content type of the body. JSON by default."""
     accept: str
@@ -120,13 +120,15 @@ class KubernetesApi:
         return found["items"], found["metadata"]["resourceVersion"]
 
     async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[list[Manifest], str]]:
-        """The items of a list in pages of PAGE_SIZE, each with the resourceVersion at which a watch continues.
+        """The items of a list in pages, each with the resourceVersion at which a watch continues.
+
+        A page has PAGE_SIZE items, or `limit`.
 
         Raises UnknownResourceError, ApiError; with status 410 if the list expires between two pages.
         """
         token = ""
         while True:
-            page = query | {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
+            page = {"limit": str(PAGE_SIZE)} | query | ({"continue": token} if token else {})
             status, text = await self.send("GET", path, query=page)
             if status == 404:
                 raise UnknownResourceError(status, _parse_message(text))
@@ -170,6 +172,17 @@ class KubernetesApi:
         query = {"fieldManager": FIELD_OWNER}
         content = "application/merge-patch+json"
         _parse_response(*await self.send("PATCH", path, query=query, body=patch, content=content))
+
+    async def patch(self, path: str, operations: list[Manifest]) -> Manifest:
+        """Apply a JSON Patch (RFC 6902). Unknown fields are an error. Returns the object as stored. Raises ApiError.
+
+        An operation on /metadata/resourceVersion is a precondition: the status is 409 if the object is at another one.
+        """
+        query = {"fieldManager": FIELD_OWNER, "fieldValidation": "Strict"}
+        content = "application/json-patch+json"
+        status, text = await self.send("PATCH", path, query=query, body=operations, content=content)
+        patched: Manifest = _parse_response(status, text)
+        return patched
 
     async def replace(self, path: str, manifest: Manifest) -> None:
         """Replace an object. Raises ApiError with status 409 if it is not at the manifest's resourceVersion."""
@@ -349,6 +362,8 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
             )
         except (config.ConfigException, OSError) as error:
             raise NoConnectionError(str(error)) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field has another type than expected
+            raise NoConnectionError(f"the kubeconfig is invalid: {type(error).__name__}: {error}") from error
         return client.ApiClient(configuration), loader
 
     async def renew() -> Any:

@@ -16,6 +16,7 @@ from rlt_core import names
 from rlt_core.children.programs import is_programs
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest
+from rlt_core.kuberay import KubeRay
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_operator.cache.early_warnings import EarlyWarnings
@@ -25,7 +26,6 @@ from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 from rlt_operator.cache.watches import Watches
 from rlt_operator.diagnosis.disruption import list_drain_taints
-from rlt_operator.kuberay import KubeRay
 from rlt_operator.manifests import (
     parse_config,
     parse_pod,
