@@ -58,7 +58,8 @@ def test_every_field_has_a_description() -> None:
 
 
 OPEN_NUMBERS = {f".status.progress.metrics.{to_camel(name)}" for name in ProgressMetrics.model_fields} | {
-    ".status.progress.tokensPerSecond"
+    ".status.progress.reward",
+    ".status.progress.tokensPerSecond",
 }
 """Measured values, which have no bounds."""
 

@@ -38,7 +38,7 @@ COMMANDS = {
     "debug": "Attach a debugger to a breakpoint of a job",
     "top": "Show CPU, memory and GPU usage of a job's pods",
     "bundle": "Write everything about a job to an archive, for a bug report",
-    "metrics": "Show a job's metrics by step",
+    "metrics": "Show the metrics of a job or a run directory by step",
     "rollouts": "Show prompts, responses and rewards of one step",
     "compare": "Compare the configuration and the metrics of runs",
     "report": "Write everything about a run to one HTML file",

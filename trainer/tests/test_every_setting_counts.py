@@ -33,7 +33,7 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
-from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.batches.update_result import OwnPass, UpdateResult
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.experience import TrainingBatch, build_experience
@@ -232,14 +232,17 @@ def experience(algorithm: Json, controller: KlController | None = None) -> Train
         "rollout": {"responsesPerPrompt": 2},
         "checkpoint": {},
     }
-    return build_experience(
-        TrainingConfig.model_validate(blocks),
+    config = TrainingConfig.model_validate(blocks)
+    result = build_experience(
+        config,
         batch,
         data_parallel=DataParallel(OneWorker(), context_parallel_size=1),
         kl_controller=controller,
         pad_token_id=0,
         stopwatch=Stopwatch(),
     )
+    values = np.full(2, -2.0, dtype=np.float32)  # of the first response, which is the first mini-batch
+    return result.complete(config, [[UpdateResult({}, 0.0, False, 0.0, OwnPass((0,), values, -values))]])
 
 
 def advantage(files: str, algorithm: Json, training: Json) -> float:

@@ -194,9 +194,9 @@ class Algorithm(ApiModel):
     """The upper clip range, DAPO's clip-higher. Default: clipRatio."""
     clip_ratio_c: Annotated[float, Field(gt=1, le=1000)] | None = None
     """Bound of the dual clip for negative advantages (arXiv 1912.09729). Default: none. (verl: 3.0.)"""
-    kl_loss_coef: Coefficient = 0.001
-    """Coefficient of the KL term to the reference model in the loss. 0 disables the term; the reference model then
-    exists only for klInReward."""
+    kl_loss_coef: Coefficient = 0.0
+    """Coefficient of the KL term to the reference model in the loss. 0, the default of verl, TRL, slime and prime-rl,
+    has no term; the reference model is then loaded only for klInReward. verl's GRPO recipes set 0.001."""
     kl_loss_type: LossKlEstimator = "low_var_kl"
     """The estimator of the KL term: low_var_kl is k3, kl is k1, mse is k2. With a +, the gradient is k2's."""
     kl_in_reward: KlControl | None = None

@@ -61,7 +61,7 @@ class RequestOptions(TypedDict, total=False):
     """Options of a request."""
 
     query: dict[str, str]
-    body: Manifest | None
+    body: Manifest | list[Manifest] | None
     content: str
     """Content type of the body. JSON by default."""
     accept: str
@@ -175,6 +175,17 @@ class KubernetesApi:
         query = {"fieldManager": FIELD_OWNER}
         content = "application/merge-patch+json"
         _parse_response(*await self.send("PATCH", path, query=query, body=patch, content=content))
+
+    async def patch(self, path: str, operations: list[Manifest]) -> Manifest:
+        """Apply a JSON Patch (RFC 6902). Unknown fields are an error. Returns the object as stored. Raises ApiError.
+
+        An operation on /metadata/resourceVersion is a precondition: the status is 409 if the object is at another one.
+        """
+        query = {"fieldManager": FIELD_OWNER, "fieldValidation": "Strict"}
+        content = "application/json-patch+json"
+        status, text = await self.send("PATCH", path, query=query, body=operations, content=content)
+        patched: Manifest = _parse_response(status, text)
+        return patched
 
     async def replace(self, path: str, manifest: Manifest) -> None:
         """Replace an object. Raises ApiError with status 409 if it is not at the manifest's resourceVersion."""

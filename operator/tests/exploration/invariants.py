@@ -13,7 +13,7 @@ from typing import Any
 from exploration.api_server import parse
 from exploration.environment import is_cordoned, is_foreign
 from exploration.process import Write
-from exploration.world import JOB, NAME, RAY_CLUSTER, World
+from exploration.world import JOB, NAME, RAY_CLUSTER, RECORD_MAP, World
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
@@ -139,6 +139,22 @@ def a_deadline_applies(step: Transition) -> None:
         raise Violation(f"the clocks of the deadlines that run: {clocks}")
 
 
+def the_record_is_stored_before_the_cluster_is_deleted(step: Transition) -> None:
+    """The RayCluster of a program that has ended is deleted after the record of its run is stored.
+
+    A job that another one replaced during the reconciliation has its own records.
+    """
+    if ("DELETE", RAY_CLUSTER) not in (step.writes or ()) or _get_uid(step.before, RAY_CLUSTER) is None:
+        return
+    answers = step.before.process.poller._answers.values()
+    if step.interrupted or step.after.job is None or not any(answer.record for answer in answers):
+        return
+    record = step.after.server.get(RECORD_MAP)
+    owners = [owner["uid"] for owner in record["metadata"]["ownerReferences"]] if record else []
+    if owners != [step.after.job["metadata"]["uid"]]:
+        raise Violation(f"the RayCluster was deleted, and the record of the run has the owners {owners}")
+
+
 INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     at_most_one_live_cluster,
     terminal_is_sticky,
@@ -147,6 +163,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
     a_deadline_applies,
+    the_record_is_stored_before_the_cluster_is_deleted,
 )
 
 

@@ -194,3 +194,16 @@ def a_missing_answer_is_a_lost_head() -> Iterator[None]:
         mock.patch.object(Observed, "is_head_replaced", property(lambda observed: observed.ray is None)),
     ):
         yield
+
+
+@contextmanager
+def the_cluster_is_deleted_without_its_record() -> Iterator[None]:
+    """A failed request to store the record of the run does not stop the deletion of the cluster that has it."""
+    real = plan.find_record
+
+    def find_record(*arguments: Any) -> Any:
+        found = real(*arguments)
+        return found and replace(found, retries=False)
+
+    with mock.patch.object(plan, "find_record", find_record):
+        yield

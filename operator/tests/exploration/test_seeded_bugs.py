@@ -17,6 +17,7 @@ from exploration.invariants import (
     program_ends_before_its_cluster,
     terminal_is_sticky,
     the_operators_faults_end_no_attempt,
+    the_record_is_stored_before_the_cluster_is_deleted,
     users_objects_are_untouched,
 )
 from exploration.simulation import simulation
@@ -77,6 +78,11 @@ SEEDED = [
         bugs.a_missing_answer_is_a_lost_head,
         the_operators_faults_end_no_attempt.__name__,
         Bounds(faults=1, depth=3, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.the_cluster_is_deleted_without_its_record,
+        the_record_is_stored_before_the_cluster_is_deleted.__name__,
+        Bounds(faults=1, depth=3, starts=("ended",)),
     ),
     Seeded(bugs.a_finalizer_stays, "deletion_never_wedges", Bounds(disturbances=1, depth=4)),
     Seeded(bugs.the_message_is_always_new, "applying_again_changes_nothing", Bounds(depth=10, starts=NEW)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from rlt_api.frameworks.arguments import Program, parse_hydra
 from rlt_api.frameworks.command.demand import read_number, require_devices
+from rlt_api.frameworks.key_table import KeyCheck, read_setting
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_script
 
 SCRIPT = r"(?:.*/)?run_(?:grpo|ppo|dpo|sft|rm|distillation|vlm_grpo|vlm_sft|xtoken)\w*\.py"
@@ -15,6 +16,7 @@ OPTIONS = ("--config", "cluster.num_nodes", "cluster.gpus_per_node", "policy.mod
 EXAMPLES = rf"(?:.*/)?examples/(?:\w+/)?{SCRIPT.removeprefix('(?:.*/)?')}"
 NODES = "cluster.num_nodes"
 DEVICES = "cluster.gpus_per_node"
+KEYS = KeyCheck("nemo_rl/keys.toml", "ends with an error for a key that the config does not have", read_setting)
 
 
 def read_call(call: Call) -> Program:
@@ -42,4 +44,5 @@ NEMO_RL = KnownProgram(
     models=("policy.model_name",),
     checkpoints="checkpointing.checkpoint_dir",
     validate=require_devices(count_devices, "NeMo-RL"),
+    warn=KEYS.warn,
 )
