@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -87,6 +88,8 @@ class KubernetesApi:
     """Cache of get_large."""
     on_response: Callable[[str, str, int], None] = lambda method, path, status: None
     """Called with each response, the first one of a watch included."""
+    on_warning: Callable[[str], None] = lambda text: None
+    """Called with each warning of the API server: https://kubernetes.io/blog/2020/09/03/warnings/"""
     slots: FairSlots = field(default_factory=FairSlots)
     """Limits the requests at the same time, and shares them between namespaces. Watches do not count."""
 
@@ -290,6 +293,8 @@ class KubernetesApi:
             # param_serialize would search the body for types of the client, which takes half of its time.
             response = await client.call_api(verb, address, full_headers, body, _request_timeout=timeout)
             self.on_response(method, path, response.status)
+            for header in response.response.headers.getall("Warning", []):
+                self.on_warning(parse_warning(header))
             return response
 
         client = self.client
@@ -382,6 +387,12 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
 
     first, loader = await load()
     return KubernetesApi(first, renew), loader.current_context["context"].get("namespace", "default")
+
+
+def parse_warning(header: str) -> str:
+    """The text of a Warning header, such as `299 - "the field \\"a\\" is deprecated"` (RFC 7234, section 5.5)."""
+    _, _, quoted = header.partition('"')
+    return re.sub(r"\\(.)", r"\1", quoted.rpartition('"')[0]) or header
 
 
 @contextmanager
