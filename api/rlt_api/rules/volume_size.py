@@ -29,7 +29,7 @@ def count_checkpoints(spec: RLTrainingJobSpec) -> int:
         return 0
     saved = ceil(steps / checkpoint.save_freq) if steps else 1
     kept = checkpoint.max_to_keep
-    return saved if kept is None else min(saved, kept + checkpoint.keep_best + 1)
+    return min(saved, kept + checkpoint.keep_best + 1) if kept else saved
 
 
 def checkpoint_bytes(spec: RLTrainingJobSpec) -> int | None:
