@@ -185,7 +185,7 @@ def with_version(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "uid": "p", "resourceVersion": "1"}}
 
 
-async def refuse(*arguments: object) -> None:
+async def reject(*arguments: object) -> None:
     raise AssertionError("the job is observed and parsed")
 
 
@@ -194,7 +194,7 @@ async def test_a_step_is_written_without_parsing_the_job(monkeypatch: pytest.Mon
     await training.start()
     whole = Training()
     await whole.start()
-    monkeypatch.setattr(reconciliation, "observe", refuse)
+    monkeypatch.setattr(reconciliation, "observe", reject)
     for training.step in (2, 3):
         writes = len(training.loop.api.writes)
         await training.reconcile()
@@ -215,7 +215,7 @@ async def test_a_change_of_a_pod_gets_the_whole_plan(monkeypatch: pytest.MonkeyP
     training = Training()
     await training.start()
     training.put_pod("sum-workers-worker-b", "20", conditions=[])
-    monkeypatch.setattr(reconciliation, "observe", refuse)
+    monkeypatch.setattr(reconciliation, "observe", reject)
     with pytest.raises(AssertionError, match="parsed"):
         await training.reconcile()
 

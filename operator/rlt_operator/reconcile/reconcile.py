@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rlt_api.status.job_status import Phase
+from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.job import Job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
@@ -90,10 +90,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     except ApiError as error:
         return await _handle_rejected_status(sources, failures, key, error)
     if planned.status is not None:
-        events.start(job, planned.events, now)
-        _log_transitions(job, planned)
-        metrics.STATUS_WRITES.inc()
-        observe_transition(job, planned.status, now)
+        _report_transitions(events, job, planned, planned.status, now)
     status = planned.status or job.status
     metrics.JOBS.record(job, status, [pod.name for pod in observed.cluster_pods])
     metrics.RECONCILE_SECONDS.labels(phase=status.phase or "").observe(time.monotonic() - started)
@@ -181,10 +178,14 @@ async def _read_again(sources: Sources, failures: Failures, key: Key) -> Result:
     return Result(requeue_after=0)
 
 
-def _log_transitions(job: Job, plan: Plan) -> None:
+def _report_transitions(events: EventWriter, job: Job, plan: Plan, status: RLTrainingJobStatus, now: datetime) -> None:
+    """Write the events of the new status in the background, log them, and count what has changed."""
+    events.start(job, plan.events, now)
+    metrics.STATUS_WRITES.inc()
+    observe_transition(job, status, now)
     about = {"job": f"{job.namespace}/{job.name}"}
-    if plan.status and plan.status.phase != job.status.phase:
-        log.info("phase %s", plan.status.phase, extra=about)
+    if status.phase != job.status.phase:
+        log.info("phase %s", status.phase, extra=about)
     for event in plan.events:
         level = logging.WARNING if event.type == "Warning" else logging.INFO
         log.log(level, event.message, extra=about | {"reason": event.reason})

@@ -64,7 +64,7 @@ def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
 def cut_status(status: RLTrainingJobStatus) -> RLTrainingJobStatus:
     """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces.
 
-    The resolved spec has none of its own, and is two thirds of the status.
+    The resolved spec has no such bounds, and is two thirds of the status.
     """
     cut = RLTrainingJobStatus.model_validate(status.model_dump(exclude={"resolved_spec"}))
     return cut.model_copy(update={"resolved_spec": status.resolved_spec})

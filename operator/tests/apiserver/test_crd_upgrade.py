@@ -88,7 +88,7 @@ def stored(kubernetes: Kubernetes, namespace: str) -> str:
         job = build_job(training={**EXAMPLE["spec"]["training"], REMOVED: 0.9})
         kubernetes.kubectl("apply", "-n", namespace, "-f", "-", input=job)
         status = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": NAME}}
-        options = ("--server-side", "--subresource=status", "--field-manager=rlt-operator", "-n", namespace)
+        options = ("--server-side", "--force-conflicts", "--subresource=status", "-n", namespace)
         kubernetes.kubectl("apply", *options, "-f", "-", input=json.dumps({**status, "status": STATUS}))
         assert read_spec(kubernetes, namespace)["training"][REMOVED] == 0.9
     finally:
