@@ -53,6 +53,8 @@ class KopfWatch:
 
     def select(self, namespace: str | None, wanted: bool) -> None:
         """Watch the jobs of a namespace, or of all with None, or no longer."""
+        if wanted == (namespace in self._namespaces):
+            return
         self._namespaces = self._namespaces | {namespace} if wanted else self._namespaces - {namespace}
         if self._namespaces:
             self._selected.set()
@@ -116,6 +118,7 @@ class KopfWatch:
                 stop_flag=stop,
             )
         finally:
+            stop.set()  # a thread of kopf's loop waits for it, also if kopf has failed
             self._notify = lambda: None
             following.cancel()
 
