@@ -31,6 +31,7 @@ COMMANDS = {
     "watch": "Follow a job until it ends",
     "wait": "Wait until a condition of a job is True",
     "logs": "Show the log of a job or of one of its pods",
+    "events": "Show the events of a job, its Ray cluster and its pods",
     "ui": "Show runs on a page in the browser: metrics, rollouts, times and state",
     "dashboard": "Open the Ray dashboard of a job on this machine",
     "exec": "Run a command in a pod of a job",

@@ -46,9 +46,14 @@ async def delete_jobs(connection: Connection, *names: str) -> list[Manifest]:
     """Delete jobs. If one does not exist, none is deleted. Returns the jobs before the deletion."""
     jobs = [await connection.get_job(name) for name in names]
     for job in jobs:
-        metadata = job["metadata"]
-        await connection.api.delete(api_paths.job(connection.namespace, metadata["name"]), uid=metadata["uid"])
+        await delete_job(connection, job)
     return jobs
+
+
+async def delete_job(connection: Connection, job: Manifest) -> None:
+    """Delete the stored job and its cluster."""
+    metadata = job["metadata"]
+    await connection.api.delete(api_paths.job(metadata["namespace"], metadata["name"]), uid=metadata["uid"])
 
 
 async def wait_for_condition(

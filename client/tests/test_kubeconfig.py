@@ -55,7 +55,7 @@ def test_a_broken_kubeconfig_is_one_sentence(tmp_path: Path, content: bytes, cau
     assert "\n" not in caught.value.message
 
 
-def test_an_installed_plugin_and_a_missing_file_of_several_are_no_problem(
+def test_an_installed_plugin_and_a_missing_file_of_several_are_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "plugin").write_text("#!/bin/sh\nexit 0\n")

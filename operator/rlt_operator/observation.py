@@ -129,6 +129,8 @@ class Pod:
     ready_since: datetime | None = None
     """When it became ready, if it is."""
     tolerations: tuple[Toleration, ...] = ()
+    created: datetime | None = None
+    """When it was created."""
 
 
 @dataclass(frozen=True)

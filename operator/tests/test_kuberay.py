@@ -102,7 +102,6 @@ def test_a_crd_with_every_field_gets_the_ray_cluster() -> None:
     decided = plan(replace(o.FRESH, kuberay=KubeRay(just_enough())), o.NOW)
     assert [manifest["kind"] for manifest in decided.apply] == [
         "ConfigMap",
-        "PodDisruptionBudget",
         "Secret",
         "RayCluster",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ class RequestOptions(TypedDict, total=False):
     """Options of a request."""
 
     query: dict[str, str]
-    body: Manifest | None
+    body: Manifest | list[Manifest] | None
     content: str
     """Content type of the body. JSON by default."""
     accept: str
@@ -87,6 +88,8 @@ class KubernetesApi:
     """Cache of get_large."""
     on_response: Callable[[str, str, int], None] = lambda method, path, status: None
     """Called with each response, the first one of a watch included."""
+    on_warning: Callable[[str], None] = lambda text: None
+    """Called with each warning of the API server: https://kubernetes.io/blog/2020/09/03/warnings/"""
     slots: FairSlots = field(default_factory=FairSlots)
     """Limits the requests at the same time, and shares them between namespaces. Watches do not count."""
 
@@ -182,6 +185,17 @@ class KubernetesApi:
         query = {"fieldManager": FIELD_OWNER}
         content = "application/merge-patch+json"
         _parse_response(*await self.send("PATCH", path, query=query, body=patch, content=content))
+
+    async def patch(self, path: str, operations: list[Manifest]) -> Manifest:
+        """Apply a JSON Patch (RFC 6902). Unknown fields are an error. Returns the object as stored. Raises ApiError.
+
+        An operation on /metadata/resourceVersion is a precondition: the status is 409 if the object is at another one.
+        """
+        query = {"fieldManager": FIELD_OWNER, "fieldValidation": "Strict"}
+        content = "application/json-patch+json"
+        status, text = await self.send("PATCH", path, query=query, body=operations, content=content)
+        patched: Manifest = _parse_response(status, text)
+        return patched
 
     async def replace(self, path: str, manifest: Manifest) -> None:
         """Replace an object. Raises ApiError with status 409 if it is not at the manifest's resourceVersion."""
@@ -279,6 +293,8 @@ class KubernetesApi:
             # param_serialize would search the body for types of the client, which takes half of its time.
             response = await client.call_api(verb, address, full_headers, body, _request_timeout=timeout)
             self.on_response(method, path, response.status)
+            for header in response.response.headers.getall("Warning", []):
+                self.on_warning(parse_warning(header))
             return response
 
         client = self.client
@@ -371,6 +387,12 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
 
     first, loader = await load()
     return KubernetesApi(first, renew), loader.current_context["context"].get("namespace", "default")
+
+
+def parse_warning(header: str) -> str:
+    """The text of a Warning header, such as `299 - "the field \\"a\\" is deprecated"` (RFC 7234, section 5.5)."""
+    _, _, quoted = header.partition('"')
+    return re.sub(r"\\(.)", r"\1", quoted.rpartition('"')[0]) or header
 
 
 @contextmanager

@@ -29,6 +29,9 @@ NODES_INTERVAL_S = 10.0
 QUEUE_INTERVAL_S = 10.0
 """Requeue interval of a queued job, to update Kueue's message. The admission itself also wakes the job."""
 
+CREATED_LATER = "PodDisruptionBudget"
+"""Kind of the child that follows when Ray has the program (reconcile/plan.py)."""
+
 C = ConditionType
 
 
@@ -148,8 +151,8 @@ def cluster_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
         verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
     job = observed.job
     programs = (build_programs(job.namespace),) if observed.programs_missing else ()
-    children = (*programs, *build_children(job, spec, observed.access))
-    return replace(verdict, dry_run=build_template_dry_runs(job, spec), apply=children)
+    children = (each for each in build_children(job, spec, observed.access) if each["kind"] != CREATED_LATER)
+    return replace(verdict, dry_run=build_template_dry_runs(job, spec), apply=(*programs, *children))
 
 
 def waiting_for_queue(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:

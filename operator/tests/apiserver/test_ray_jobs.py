@@ -97,7 +97,7 @@ def test_a_job_succeeds_despite_a_crash_of_the_operator(
     assert status["progress"]["display"] == "100%"
     assert status["startTime"] <= status["completionTime"]
     assert [other for other in ray.jobs() if other.startswith("sum-") and other != job_id] == []
-    assert sorted(kubernetes.events(namespace)) == ["Accepted", "Running", "Succeeded"]
+    assert sorted(kubernetes.events(namespace)) == ["Running", "Succeeded"]
 
 
 def test_a_running_job_that_changes_nothing_needs_no_request(
@@ -113,7 +113,8 @@ def test_a_running_job_that_changes_nothing_needs_no_request(
     eventually("the status is written", lambda: operator.polls() >= polls + 1)
     before = operator.requests()
     eventually("three more polls", lambda: operator.polls() >= polls + 4)
-    assert operator.requests() - before == {}
+    found = operator.requests() - before
+    assert found.total() == found["GET rltrainingjobs"] <= 1, "a list of the metadata of all jobs may be due"
     gate.open()
     kubernetes.wait(namespace, "Succeeded")
     print(sorted((operator.requests() - before).items()))
