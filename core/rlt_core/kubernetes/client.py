@@ -41,6 +41,8 @@ STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=WATCH_S + 30, connect=10, sock_read=120)
 """A watch without data for 120 s is broken: the API server sends a bookmark every minute."""
 
+STRICT = "strict decoding error: "
+"""Begins the cause in a message about unknown fields."""
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -194,7 +196,11 @@ class KubernetesApi:
         query = {"fieldManager": FIELD_OWNER, "fieldValidation": "Strict"}
         content = "application/json-patch+json"
         status, text = await self.send("PATCH", path, query=query, body=operations, content=content)
-        patched: Manifest = _parse_response(status, text)
+        try:
+            patched: Manifest = _parse_response(status, text)
+        except ApiError as error:  # the message about an unknown field quotes the whole object before it
+            _, strict, cause = str(error).rpartition(STRICT)
+            raise ApiError(status, f"{strict}{cause}") from error
         return patched
 
     async def replace(self, path: str, manifest: Manifest) -> None:
