@@ -14,8 +14,8 @@ from rlt.program import program_name
 from rlt.validation import ValidatedFiles
 from rlt.yaml_text import to_yaml
 from rlt_cli.failure import Failure
+from rlt_cli.network_warnings import print_network_warnings
 from rlt_cli.output import print_message
-from rlt_cli.pages.network import print_network_warnings
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_core.network_status import blocks_start
