@@ -91,7 +91,7 @@ def command(
     would hold a job on these nodes: its manifests are not printed.
 
     With --target, FILE contains one job, and the result is what starts it on Ray, Docker, Docker Compose, Slurm or
-    dstack. Fields that only Kubernetes carries out are named on standard error.
+    dstack. Fields that the target does not carry out are named on standard error and in the files.
     """
     if target is None and (storage or directory):
         raise click.UsageError("--storage and --directory require --target")
