@@ -102,6 +102,9 @@ class FakeApi:
     async def merge(self, path: str, patch: Manifest) -> None:
         self.objects[path] = {**self.objects[path], **patch}
 
+    async def delete(self, path: str, *, uid: str) -> None:
+        self.objects.pop(path, None)
+
     def fail(self, path: str) -> None:
         if path in self.errors:
             raise self.errors[path]

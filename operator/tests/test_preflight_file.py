@@ -54,6 +54,8 @@ def test_a_command_has_the_checks_and_no_step_of_training() -> None:
 CHECKPOINTS = [
     ({}, 0),
     ({"saveFreq": 50}, 4),
+    ({"saveFreq": 10}, 4),
+    ({"saveFreq": 10, "maxToKeep": 0}, 20),
     ({"saveFreq": 60}, 4),
     ({"saveFreq": 10, "maxToKeep": 2}, 3),
     ({"saveFreq": 10, "maxToKeep": 2, "keepBest": True}, 4),

@@ -55,8 +55,8 @@ async def test_children_are_written_before_the_status(loop: Loop) -> None:
     assert result.requeue_after == WAITING_INTERVAL_S
 
 
-async def test_the_creation_after_an_own_status_write_reads_the_pods_only(loop: Loop) -> None:
-    """Another process may have written the status before: then the job and its RayCluster are read too."""
+async def test_the_creation_after_an_own_status_write_reads_the_job_and_its_pods(loop: Loop) -> None:
+    """Another process may have written the status before: then the RayCluster is read too."""
     await loop.run()
     assert {PATH, RAY_CLUSTER, PODS} <= set(loop.api.reads)
     del loop.api.objects[RAY_CLUSTER]
@@ -64,8 +64,20 @@ async def test_the_creation_after_an_own_status_write_reads_the_pods_only(loop: 
     loop.deliver()
     await loop.reconcile()
     assert RAY_CLUSTER in loop.api.objects
-    assert PODS in loop.api.reads
-    assert not {PATH, RAY_CLUSTER} & set(loop.api.reads)
+    assert {PATH, PODS} <= set(loop.api.reads)
+    assert RAY_CLUSTER not in loop.api.reads
+
+
+async def test_no_cluster_is_created_for_a_deleted_job_that_the_cache_still_has(loop: Loop) -> None:
+    """kopf does not report a job that was deleted while its watch was interrupted."""
+    await loop.run()
+    del loop.api.objects[PATH]
+    del loop.api.objects[RAY_CLUSTER]
+    loop.cache.ray_clusters.forget(KEY, loop.cache.ray_clusters.version_of(KEY))
+    loop.api.writes.clear()
+    assert loop.cache.get_job(KEY)
+    assert (await loop.reconcile()).gone
+    assert loop.api.writes == []
 
 
 async def test_a_rejection_is_written_to_the_status_with_the_time_of_the_retry(loop: Loop) -> None:

@@ -21,7 +21,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
-from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.algorithm import Algorithm, PolicyLoss
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_api.model import ApiModel
@@ -491,8 +491,9 @@ def test_only_the_losses_that_are_listed_read_a_setting(name: str, tiny_model: s
     alias = str(Algorithm.model_fields[name].alias)
     value = 3.0 if alias == "clipRatioC" else 0.5 if alias == "clipRatioHigh" else 0.9 if "tau" in alias else 0.19
     changed = set()
-    for policy_loss in ("vanilla", "gspo", "cispo", "sapo"):
-        base = {"policyLoss": policy_loss, "clipRatio": 0.05}
+    for policy_loss in get_args(PolicyLoss):
+        clip = 1e-4 if policy_loss.startswith("dppo") else 0.05  # of a probability, or of a ratio
+        base = {"policyLoss": policy_loss, "clipRatio": clip}
         for advantages in (ADVANTAGES, -ADVANTAGES):
             losses = [
                 Update(tiny_model, settings).step(advantages).shares["actor/pg_loss"]

@@ -196,6 +196,7 @@ def test_the_own_passes_of_ranks_are_joined_in_the_order_of_the_batch() -> None:
     assert torch.equal(join_own_pass(sequences, torch.zeros(5, 3), own), values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "training"),
     [
@@ -214,6 +215,7 @@ def test_what_needs_the_log_probabilities_before_the_update_has_the_pass(
     assert step["timing_s/old_log_prob"] > 0
 
 
+@pytest.mark.slow
 def test_a_step_of_one_update_has_no_pass_and_all_metrics(make_config: MakeConfig) -> None:
     (one,) = train(make_config(workers=1, algorithm={}, training={"totalSteps": 1, "ppoMiniBatchSize": 8}))
     assert "timing_s/old_log_prob" not in one

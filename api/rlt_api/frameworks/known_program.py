@@ -62,8 +62,8 @@ class Demand:
         return -(-self.total // each), each
 
 
-Shortened = tuple[list[str], list[str]] | NotPossible
-"""Arguments for one step, and for a second start that resumes after it."""
+Shortened = tuple[list[str], list[str] | None] | NotPossible
+"""Arguments for one step, and for a second start that resumes after it. None: the program loads no checkpoint."""
 
 
 def _has_none(program: Program) -> None:

@@ -29,22 +29,24 @@ def count_checkpoints(spec: RLTrainingJobSpec) -> int:
         return 0
     saved = ceil(steps / checkpoint.save_freq) if steps else 1
     kept = checkpoint.max_to_keep
-    return saved if kept is None else min(saved, kept + checkpoint.keep_best + 1)
+    return min(saved, kept + checkpoint.keep_best + 1) if kept else saved
 
 
 def checkpoint_bytes(spec: RLTrainingJobSpec) -> int | None:
     """Return the size of one checkpoint; None if the model's size is unknown. Adapters are not counted."""
-    size = model_size(spec.model) if spec.model else None
-    if size is None or spec.model is None:
+    model = spec.model
+    size = model_size(model) if model else None
+    if size is None or model is None:
         return None
-    copies = 0 if spec.model.lora else 1
+    copies = 0 if model.lora else 1
     copies += 1 if spec.algorithm.critic else 0
     return int(copies * CHECKPOINT_BYTES * size.parameters)
 
 
 def export_bytes(spec: RLTrainingJobSpec) -> int | None:
     """Return the size of the exported model; None if the model's size is unknown."""
-    size = model_size(spec.model) if spec.model else None
+    model = spec.model
+    size = model_size(model) if model else None
     return int(EXPORT_BYTES * size.parameters) if size else None
 
 

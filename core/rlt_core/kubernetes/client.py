@@ -24,12 +24,16 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept header for the metadata of an object only."""
+METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Accept header for the metadata of the objects of a list only."""
 
 READ_COST = 1
 WRITE_COST = 4
 """A write takes 2 to 14 ms of the API server and etcd, a read about 1.5 ms."""
 PAGE_SIZE = 50
 """Objects in a page of a list. A page of 20 KB nodes has 1 MB and is parsed in 10 ms."""
+METADATA_PAGE_SIZE = 200
+"""Objects in a page of a list of metadata, which has about 5 KB for each, most of it managedFields."""
 WATCH_S = 300
 """After this time the API server ends a watch."""
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
@@ -122,7 +126,9 @@ class KubernetesApi:
         found = _parse_response(*await self.send("GET", path, query=query))
         return found["items"], found["metadata"]["resourceVersion"]
 
-    async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+    async def list_pages(
+        self, path: str, *, accept: str = JSON, **query: str
+    ) -> AsyncIterator[tuple[list[Manifest], str]]:
         """The items of a list in pages, each with the resourceVersion at which a watch continues.
 
         A page has PAGE_SIZE items, or `limit`.
@@ -132,7 +138,7 @@ class KubernetesApi:
         token = ""
         while True:
             page = {"limit": str(PAGE_SIZE)} | query | ({"continue": token} if token else {})
-            status, text = await self.send("GET", path, query=page)
+            status, text = await self.send("GET", path, query=page, accept=accept)
             if status == 404:
                 raise UnknownResourceError(status, _parse_message(text))
             found = _parse_response(status, text)
@@ -142,6 +148,10 @@ class KubernetesApi:
             token = metadata.get("continue") or ""
             if not token:
                 return
+
+    def list_metadata(self, path: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        """Like `list_pages`, but of each object only the metadata, in pages of METADATA_PAGE_SIZE."""
+        return self.list_pages(path, accept=METADATA_LIST, limit=str(METADATA_PAGE_SIZE))
 
     async def list(self, path: str, **query: str) -> list[Manifest]:
         """The items of a list, selected by `labelSelector` or `fieldSelector`."""

@@ -167,8 +167,8 @@ class Failures:
             return None
         message = mask_text(add_retry(rejection.message, rejection), set(list_secrets(job)))
         try:
-            status = manifest.get("status", {})
-            reported = build_report(status, job, replace(rejection, message=message), now)
+            status = manifest.get("status")
+            reported = build_report(status or {}, job, replace(rejection, message=message), now)
             patch = build_status_patch(job.resource_version, status, reported)
             stored = await self._api.patch(f"{api_paths.job(*key)}/status", patch)
             self._cache.put(stored)

@@ -156,16 +156,18 @@ async def _forget(sources: Sources, events: EventWriter, failures: Failures, key
 async def _refresh(sources: Sources, key: Key, plan: Plan) -> None:
     """Read what the plan depends on from the API server. Raises ApiError.
 
-    After an own status write the cached job is not older than that. A RayCluster that exists makes its creation fail.
-    The API server drops the fields that its CRD lacks, which may have changed since the last read.
+    After an own status write the RayCluster is not read, because one that exists makes its creation fail. The job is:
+    kopf does not report a job that was deleted while its watch was interrupted. The API server drops the fields that
+    its CRD lacks, which may have changed since the last read.
     """
-    reads: list[Awaitable[object]] = [
-        sources.cache.refresh_pods(sources.api, key)
-        if creates_cluster(plan) and key in sources.cache.written
-        else sources.cache.refresh(sources.api, key)
-    ]
+    cache = sources.cache
+    reads: list[Awaitable[object]]
+    if creates_cluster(plan) and key in cache.written:
+        reads = [cache.refresh_job(sources.api, key), cache.refresh_pods(sources.api, key)]
+    else:
+        reads = [cache.refresh(sources.api, key)]
     if creates_cluster(plan):
-        sources.cache.recent.forget(api_paths.RAY_CLUSTER_CRD)
+        cache.recent.forget(api_paths.RAY_CLUSTER_CRD)
         reads.append(read_kuberay(sources))  # the next observation finds it among the recent reads
     await asyncio.gather(*reads)
 

@@ -10,7 +10,7 @@ from rlt_api.status.job_status import Phase, RayClusterStatus, RLTrainingJobStat
 from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import is_true, merge_conditions
-from rlt_operator.lifecycle.masking import mask_status
+from rlt_operator.lifecycle.masking import mask_known, mask_status
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.report import Recording, add_report
@@ -37,10 +37,11 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
     )
     if status.resolved_spec is None and is_true(status, ConditionType.ACCEPTED):
         status = keep_resolved_spec(job, status)
-    masked = mask_status(job, status, old)
     if verdict.report is None or job.spec is None:
-        return masked
-    return add_report(old, masked, verdict.report, Recording.of(job, job.spec), observed.progress_interval, now)
+        return mask_status(job, status, old)
+    recording = Recording.of(job, job.spec)
+    masked = mask_known(status, old, lambda: recording.secrets)
+    return add_report(old, masked, verdict.report, recording, observed.progress_interval, now)
 
 
 def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobStatus:
@@ -61,8 +62,12 @@ def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
 
 
 def cut_status(status: RLTrainingJobStatus) -> RLTrainingJobStatus:
-    """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces."""
-    return RLTrainingJobStatus.model_validate(status.model_dump())
+    """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces.
+
+    The resolved spec has none of its own, and is two thirds of the status.
+    """
+    cut = RLTrainingJobStatus.model_validate(status.model_dump(exclude={"resolved_spec"}))
+    return cut.model_copy(update={"resolved_spec": status.resolved_spec})
 
 
 def _build_columns(spec: RLTrainingJobSpec) -> dict[str, int | str | None]:

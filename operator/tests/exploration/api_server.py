@@ -25,7 +25,12 @@ WATCHED = ("rltrainingjobs", "rayclusters", "pods", "configmaps", "programs", "n
 FOREGROUND = "foregroundDeletion"
 
 Change = tuple[str, str]
-"""Type and object of a watch event; LIST and a list for a watch that was interrupted."""
+"""Type and object of a watch event; LIST and a list for a watch that was interrupted.
+
+For a watch of kopf instead LISTED and an object, for each one that exists, then LIST and a list, which come separately.
+"""
+OF_KOPF = "rltrainingjobs"
+"""The resource that kopf watches. After an interruption it reports what exists, and not what was deleted."""
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -103,10 +108,23 @@ class ApiServer:
         self.update(path, {**manifest, "metadata": {**manifest["metadata"], "finalizers": [FOREGROUND]}})
 
     def interrupt_watch(self, resource: str) -> None:
-        """Drop the changes that a watch has not delivered. The reflector lists the objects again."""
+        """Drop the changes that a watch has not delivered. kopf or the reflector lists the objects again."""
         items = [text for path, text in self.objects.items() if find_watch(path, parse(text)) == resource]
         listed = f'{{"metadata": {{"resourceVersion": "{self.version}"}}, "items": [{", ".join(items)}]}}'
-        self.streams[resource] = (("LIST", listed),)
+        reported = [("LISTED", text) for text in items] if resource == OF_KOPF else []
+        self.streams[resource] = (*reported, ("LIST", listed))
+
+    def take(self, resource: str) -> tuple[Change, ...]:
+        """The changes that a watch delivers together, which are then no longer pending.
+
+        The list of a watch of kopf comes after all that kopf has reported before.
+        """
+        changes = self.streams[resource]
+        taken = changes
+        if resource == OF_KOPF and len(changes) > 1:
+            taken = tuple(each for each in changes if each[0] != "LIST")
+        self.streams[resource] = tuple(each for each in changes if each not in taken)
+        return taken
 
     def collect_garbage(self) -> bool:
         """Delete the objects whose owners are gone or wait for their dependents. Returns whether that changed anything.

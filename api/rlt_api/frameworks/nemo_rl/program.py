@@ -9,6 +9,7 @@ from rlt_api.frameworks.arguments import Program, parse_hydra
 from rlt_api.frameworks.command.demand import read_number, require_devices
 from rlt_api.frameworks.key_table import KeyCheck, read_setting
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_script
+from rlt_api.frameworks.nemo_rl.trial import shorten
 
 SCRIPT = r"(?:.*/)?run_(?:grpo|ppo|dpo|sft|rm|distillation|vlm_grpo|vlm_sft|xtoken)\w*\.py"
 OPTIONS = ("--config", "cluster.num_nodes", "cluster.gpus_per_node", "policy.model_name", "checkpointing.enabled")
@@ -22,7 +23,8 @@ KEYS = KeyCheck("nemo_rl/keys.toml", "ends with an error for a key that the conf
 def read_call(call: Call) -> Program:
     """Read the overrides. Another config than the default determines the keys that are not given."""
     own_config = any(word.partition("=")[0] == "--config" for _, word in call.words)
-    return Program("nemo-rl", parse_hydra(call.words), own_config=own_config)
+    part = next((each for each in ("grpo", "ppo", "sft", "dpo", "rm") if f"_{each}" in call.entry), "")
+    return Program("nemo-rl", parse_hydra(call.words), own_config=own_config, part=part)
 
 
 def count_devices(program: Program) -> Demand | None:
@@ -45,4 +47,5 @@ NEMO_RL = KnownProgram(
     checkpoints="checkpointing.checkpoint_dir",
     validate=require_devices(count_devices, "NeMo-RL"),
     warn=KEYS.warn,
+    shorten=shorten,
 )

@@ -18,6 +18,7 @@ from rlt_api.frameworks.command.demand import (
 from rlt_api.frameworks.command.devices import COMMAND
 from rlt_api.frameworks.key_table import KeyCheck, read_option
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_module
+from rlt_api.frameworks.prime_rl.trial import shorten
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 NAMES = ("rl", "sft", "trainer", "orchestrator", "inference")
@@ -116,4 +117,5 @@ PRIME_RL = KnownProgram(
     resume={"--resume": "", "--run.name": "a name, so that the next attempt finds the folder"},
     validate=require_devices(count_devices, "prime-rl", "ends with an error"),
     warn=warn,
+    shorten=shorten,
 )

@@ -12,6 +12,7 @@ from rlt_api.frameworks.arguments import Program, parse_hydra
 from rlt_api.frameworks.command.demand import read_number, require_devices
 from rlt_api.frameworks.key_table import KeyCheck, read_setting
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_module, by_script
+from rlt_api.frameworks.skyrl.trial import shorten
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 PLACEMENT = "trainer.placement"
@@ -94,4 +95,5 @@ SKYRL = KnownProgram(
     resume={"trainer.resume_mode": "latest"},
     validate=require_devices(count_devices, "SkyRL"),
     warn=warn,
+    shorten=shorten,
 )

@@ -11,6 +11,7 @@ from rlt_api.frameworks.arguments import Program, parse_flags
 from rlt_api.frameworks.command.demand import read_number, require_devices, warn_without_resume
 from rlt_api.frameworks.key_table import KeyCheck, read_option
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, all_of, any_of, by_script
+from rlt_api.frameworks.slime.trial import shorten
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 OPTIONS = (
@@ -81,6 +82,7 @@ SLIME = KnownProgram(
     resume=RESUME,
     validate=require_devices(count_devices, "slime"),
     warn=all_of(warn_slime_keys, WARN_RESUME),
+    shorten=shorten,
 )
 MILES = KnownProgram(
     name="miles",
@@ -98,4 +100,5 @@ MILES = KnownProgram(
     resume=RESUME,
     validate=require_devices(count_devices, "Miles"),
     warn=all_of(MILES_KEYS.warn, WARN_RESUME),
+    shorten=shorten,
 )

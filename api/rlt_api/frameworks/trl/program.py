@@ -16,6 +16,7 @@ from rlt_api.frameworks.command.demand import (
 )
 from rlt_api.frameworks.key_table import KeyCheck, read_option
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_command, by_module, by_script
+from rlt_api.frameworks.trl.trial import shorten
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 SCRIPTS = ("grpo", "rloo", "dpo", "kto", "sft", "reward")
@@ -71,4 +72,5 @@ TRL = KnownProgram(
     checkpoints="output_dir",
     validate=require_devices(count_devices, "TRL", "ends with an error"),
     warn=warn,
+    shorten=shorten,
 )
