@@ -16,9 +16,26 @@ from rlt_cli.main import cli
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = {
-    *("cat", "cd", "curl", "echo", "export", "git", "go", "grep", "head", "jq", "ls", "printf", "sed", "sort", "tail"),
+    *(
+        "cat",
+        "cd",
+        "curl",
+        "echo",
+        "export",
+        "git",
+        "go",
+        "grep",
+        "head",
+        "jq",
+        "ls",
+        "printf",
+        "sed",
+        "sort",
+        "tail",
+        "tar",
+    ),
     *("bash", "sh", "buildah", "cmctl", "docker", "dstack", "helm", "kind", "kubectl", "make", "openssl"),
-    *("sbatch", "scancel"),
+    *("hf", "sbatch", "scancel"),
     *("pip", "pytest", "python", "python3", "rlt", "rlt-operator", "rlt-trainer", "torchrun"),
 }
 """Programs that the pages use; a reader installs them or has them."""
