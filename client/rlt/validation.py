@@ -182,13 +182,13 @@ def _other_kind_notes(document: Document, jobs: Mapping[str, RLTrainingJobSpec])
 def _missing_runtime_notes(
     documents: Sequence[Document], runtimes: Mapping[str, object], policy: RuntimePolicy
 ) -> list[Note]:
+    advice = " here; the cluster applies them" if policy.unknown else "; pass it with --runtime FILE"
     names = {document: get_runtime_name(document.manifest, policy) for document in documents}
     return [
         Note(
             document.file,
             document.line_of("spec.runtimeRef"),
-            f"runtime {name} is not in the given files: rules that need it were not applied; pass it with "
-            "--runtime FILE",
+            f"runtime {name} is not in the given files: rules that need it were not applied{advice}",
         )
         for document, name in names.items()
         if name is not None and name not in runtimes

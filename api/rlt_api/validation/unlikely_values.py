@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rlt_api.frameworks.known_programs import find_program, get_record
+from rlt_api.frameworks.command.preflight import build_trial
 from rlt_api.model import quantity_value
 from rlt_api.rules.engine_memory import MAX_UTILIZATION, explain_small_cache
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import training_group
+from rlt_pod.preflight.expected import NotPossible
 
 MAX_LEARNING_RATE = 1e-3
 """Learning rates of RL on pretrained models are about 1e-6, of LoRA 1e-5 to 1e-4 (verl's and TRL's examples)."""
@@ -52,12 +53,11 @@ def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:
     if spec.preflight.command and spec.preflight.level != "full":
         yield "spec.preflight.command: given: it is a part of level full; set preflight.level to full"
     if spec.preflight.level == "full" and spec.framework.command and not spec.preflight.command:
-        program = find_program(spec.framework.command)
-        can_shorten = program is not None and get_record(program).shorten is not None
-        if program is None or not can_shorten or program.in_script or program.own_config:
+        trial = build_trial(spec, spec.framework.command, "/")
+        if isinstance(trial, NotPossible):
             yield (
-                "spec.preflight.level: full: no step of framework.command can be derived, so that the stage training "
-                "is a warning; set preflight.command to a short run"
+                f"spec.preflight.level: full: {trial.reason[0].lower()}{trial.reason[1:].rstrip('.')}: the stage "
+                "training is a warning, and the other stages of level full run; set preflight.command to a short run"
             )
     if spec.framework.prepare and not spec.storage.outlives_pods:
         yield (
@@ -97,16 +97,28 @@ def warn_training_on_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A job that is meant for GPUs, whose worker group or node pool has none."""
     if not spec.cluster.workers or training_group(spec).accelerator is not None:
         return
-    size = model_size(spec.model) if spec.model else None
-    pool = training_group(spec).pool
-    where = f"pool {pool} has" if pool else "the worker group has"
-    problem = "no accelerators, and the job trains on CPUs"
-    fix = "add accelerator, or select a pool with accelerators by cluster.workers[].pool"
     if "gpu_memory_utilization" in spec.rollout.model_fields_set:
         share = spec.rollout.gpu_memory_utilization
-        yield f"spec.rollout.gpuMemoryUtilization: {share:g}: {where} {problem}; {fix}"
-    elif size and size.parameters >= MIN_PARAMETERS_ON_GPUS:
-        yield f"{size.field}: {size.source}: {where} {problem}; {fix}"
+        yield f"spec.rollout.gpuMemoryUtilization: {share:g}: {_describe_cpus(spec)}"
+    elif problem := explain_large_model_on_cpus(spec):
+        yield problem
+
+
+def explain_large_model_on_cpus(spec: RLTrainingJobSpec) -> str | None:
+    """Return the sentence about a model of 0.5B parameters or more that would be trained on CPUs; None for others."""
+    size = model_size(spec.model) if spec.model else None
+    if not spec.cluster.workers or training_group(spec).accelerator is not None:
+        return None
+    if size is None or size.parameters < MIN_PARAMETERS_ON_GPUS:
+        return None
+    return f"{size.field}: {size.source}: {_describe_cpus(spec)}"
+
+
+def _describe_cpus(spec: RLTrainingJobSpec) -> str:
+    pool = training_group(spec).pool
+    where = f"pool {pool} has" if pool else "the worker group has"
+    fix = "add accelerator, or select a pool with accelerators by cluster.workers[].pool"
+    return f"{where} no accelerators, and the job trains on CPUs; {fix}"
 
 
 def warn_weights(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -36,11 +36,12 @@ from rlt_api.validation.unlikely_values import (
     warn_weights,
 )
 
+CLIPPING_LOSSES = ("vanilla", "gspo", "cispo", "geo_mean", "dppo_tv", "dppo_kl")
 LOSSES_THAT_READ = {
-    "clip_ratio": ("vanilla", "gspo", "cispo"),
-    "clip_ratio_low": ("vanilla", "gspo", "cispo"),
-    "clip_ratio_high": ("vanilla", "gspo", "cispo"),
-    "clip_ratio_c": ("vanilla",),
+    "clip_ratio": CLIPPING_LOSSES,
+    "clip_ratio_low": CLIPPING_LOSSES,
+    "clip_ratio_high": CLIPPING_LOSSES,
+    "clip_ratio_c": ("vanilla", "dppo_tv", "dppo_kl"),
     "tau_pos": ("sapo",),
     "tau_neg": ("sapo",),
 }
