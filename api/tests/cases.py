@@ -192,7 +192,6 @@ CASES = [
     Case("dpo", "spec.training.ppoEpochs", {**pairs(), "training.ppoEpochs": 2}, "remove it"),
     Case("dpo", "spec.training.warmup", {**pairs(), "training.warmup": {"steps": 1}}, "remove it"),
     Case("dpo", "spec.observability.recordSteps", {**pairs(), "observability.recordSteps": [1]}, "remove it"),
-    Case("data-path", "spec.data.path", {"data.preset": "gsm8k"}),
     Case("data-path", "spec.data.path", {"data.path": "/d"}, cel=True),
     Case("image", "spec.cluster.image", {"cluster.image": None}),
     Case(

@@ -58,7 +58,8 @@ def test_every_field_has_a_description() -> None:
 
 
 OPEN_NUMBERS = {f".status.progress.metrics.{to_camel(name)}" for name in ProgressMetrics.model_fields} | {
-    ".status.progress.tokensPerSecond"
+    ".status.progress.reward",
+    ".status.progress.tokensPerSecond",
 }
 """Measured values, which have no bounds."""
 
@@ -161,7 +162,17 @@ def test_unknown_field_is_rejected_with_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "value"), [("2", 2.0), ("500m", 0.5), ("2Gi", 2 * 2**30), ("1.5Gi", 1.5 * 2**30), ("3M", 3e6)]
+    ("quantity", "value"),
+    [
+        ("2", 2.0),
+        ("500m", 0.5),
+        ("2Gi", 2 * 2**30),
+        ("1.5Gi", 1.5 * 2**30),
+        ("3M", 3e6),
+        ("4Pi", 4 * 2**50),
+        ("1P", 1e15),
+        ("1E3", 1e3),
+    ],
 )
 def test_quantities(quantity: str, value: float) -> None:
     assert quantity_value(quantity) == value

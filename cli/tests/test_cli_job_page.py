@@ -16,9 +16,9 @@ import pytest
 from rlt.job_state import can_become_true, draw_progress_bar, is_true, summarize
 from rlt.kube_context import KubeContext
 from rlt.metric_text import build_metric_rows, draw_sparkline
-from rlt.runs.rollouts import select_extremes, select_rollouts
 from rlt_cli.age import format_age
 from rlt_cli.pages.job import format_page as format_colored_page
+from rlt_pod.report.extremes import select_extremes, select_rollouts
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -98,11 +98,37 @@ def test_the_page_of_a_running_job() -> None:
         "POD        NODE     READY   RESTARTS   AGE",
         "sum-head   node-1   yes     2          3m",
         "",
-        "METRIC   NOW   8 STEPS",
-        "reward   0.8   ▁▂▃▄▅▆▇█",
+        "METRIC   LAST 10   NOW   8 STEPS",
+        "reward   0.45      0.8   ▁▂▃▄▅▆▇█",
         "",
         "No problems found.",
     ]
+
+
+def test_the_facts_of_a_run_that_has_ended_are_shown() -> None:
+    ended = job(phase="Succeeded")
+    ended["status"] |= {"startTime": "2026-01-02T00:00:00Z", "completionTime": "2026-01-02T02:30:00Z", "gpus": 8}
+    ended["status"] |= {"activeSeconds": 9000, "restarts": 2, "disruptions": 1}
+    ended["status"]["checkpoint"] = {"latestStep": 40, "path": "/mnt/rlt/runs/sum/checkpoints", "exportedPath": "/x"}
+    ended["status"]["progress"] |= {"reward": 0.4, "metrics": {"reward": 0.5, "kl": 0.01, "entropy": 1.5}}
+    facts = format_page(ended, [], [], NOW).split("\n\n")[2].splitlines()
+    assert facts == [
+        "started       2026-01-02T00:00:00Z, 3h ago",
+        "ended         2026-01-02T02:30:00Z, after 2h",
+        "attempts      4: 2 after a failure, 1 after a disruption",
+        "accelerators  8 for 20 accelerator hours of training",
+        "checkpoint    step 40 in /mnt/rlt/runs/sum/checkpoints",
+        "model         /x",
+        "results       reward (mean of 10 steps) 0.4, KL 0.01, entropy 1.5",
+    ]
+    assert "results" not in format_page(ended, [], [{"step": 1, "critic/rewards/mean": 0.5}], NOW)
+
+
+def test_the_summary_has_the_reward_of_the_run() -> None:
+    running = job()
+    assert summarize(running) == "Running: step 45 of 100, reward 0.5, 3m10s left"
+    running["status"]["progress"]["reward"] = 0.4
+    assert summarize(running) == "Running: step 45 of 100, reward 0.4, 3m10s left"
 
 
 def test_the_steps_that_have_succeeded_are_shown() -> None:
@@ -226,7 +252,7 @@ def test_best_and_worst_rollouts(best: int | None, worst: int | None, kept: list
 def test_nan_is_shown_as_a_number_and_not_as_a_bar() -> None:
     """The trainer writes NaN and infinity as null."""
     history: list[dict[str, float | None]] = [{"step": 1, "actor/grad_norm": 0.5}, {"step": 2, "actor/grad_norm": None}]
-    assert "gradient norm   NaN   ▄" in format_page(job(), [], history, NOW)
+    assert "gradient norm   0.5       NaN   ▄" in format_page(job(), [], history, NOW)
     assert build_metric_rows(history, ["actor/grad_norm"]) == [(1, "0.5"), (2, "NaN")]
 
 

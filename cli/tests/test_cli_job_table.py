@@ -14,7 +14,7 @@ STATUS: dict[str, Any] = {
     "phase": "Running",
     "gpus": 0,
     "message": "The Ray job is running.",
-    "progress": {"step": 45, "display": "45%", "eta": "3m10s", "metrics": {"reward": 0.5, "kl": 0.001}},
+    "progress": {"step": 45, "display": "45%", "eta": "3m10s", "reward": 0.4, "metrics": {"reward": 0.5, "kl": 0.001}},
 }
 JOB = {"metadata": METADATA, "status": STATUS}
 
@@ -22,7 +22,7 @@ JOB = {"metadata": METADATA, "status": STATUS}
 def test_the_columns_equal_kubectls() -> None:
     header, row = format_job_table([JOB], NOW).splitlines()
     assert header.split() == ["NAME", "PHASE", "STEP", "PROGRESS", "REWARD", "ETA", "GPUS", "AGE"]
-    assert row.split() == ["sum", "Running", "45", "45%", "0.5", "3m10s", "0", "3m"]
+    assert row.split() == ["sum", "Running", "45", "45%", "0.4", "3m10s", "0", "3m"]
 
 
 def test_wide_adds_the_other_columns() -> None:

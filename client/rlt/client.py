@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
@@ -125,12 +125,15 @@ class Client:
     def wait(self, job: Job | str, condition: str = "Succeeded", *, timeout: float | None = None) -> Job:
         """Wait until a condition is True, at most `timeout` seconds. Returns the job.
 
-        Raises JobFailedError if it cannot become True, and WaitTimeoutError.
+        `condition` is a type, or a type and a status: "Suspended=False". Raises UnknownConditionError before it
+        connects, JobFailedError if the condition cannot become True, and WaitTimeoutError.
         """
         from rlt.lifecycle import wait_for_condition
+        from rlt.wanted_condition import parse_wanted_condition
 
         name = _name(job)
-        return self._call(job, lambda connection: _parse(wait_for_condition(connection, name, condition, timeout)))
+        wanted = parse_wanted_condition(condition)
+        return self._call(job, lambda connection: _parse(wait_for_condition(connection, name, wanted, timeout)))
 
     @overload
     def metrics(self, job: Job | str, *, since: int = 0, library: Literal["pandas"] = "pandas") -> pandas.DataFrame: ...
@@ -139,18 +142,24 @@ class Client:
     def metrics(
         self, job: Job | str, *, since: int = 0, library: Library = "pandas"
     ) -> pandas.DataFrame | polars.DataFrame:
-        """The metrics of each step after `since`, of a running job. Raises UnavailableError and MissingExtraError."""
-        from rlt.frames import build_frame
-        from rlt.runs.records import get_history
+        """The metrics of each step after `since`. Raises UnavailableError and MissingExtraError.
 
-        history = self._call(job, lambda connection: get_history(connection, _name(job), since))
+        After the end of the program they are from the kept record, which has the last 400 steps, else from the volume.
+        """
+        from rlt.frames import build_frame
+        from rlt.runs.records import find_history
+
+        history, _ = self._call(job, lambda connection: find_history(connection, _name(job), since))
         return build_frame(history, library)
 
-    def rollouts(self, job: Job | str, step: int | None = None) -> Sequence[dict[str, Any]]:
-        """Prompts, responses and rewards of a running job's step, by default the latest."""
-        from rlt.runs.records import get_rollouts
+    def rollouts(self, job: Job | str, step: int | None = None) -> Sequence[Mapping[str, Any]]:
+        """Prompts, responses and rewards of a step, by default the latest. Raises UnavailableError.
 
-        return self._call(job, lambda connection: get_rollouts(connection, _name(job), step))
+        After the end of the program, the best and worst of the latest step.
+        """
+        from rlt.runs.records import find_rollouts
+
+        return self._call(job, lambda connection: find_rollouts(connection, _name(job), step))[1]
 
     def logs(self, job: Job | str, *, tail: int | None = None) -> str:
         """The output of the program, or its last lines. After its end, a pod that reads the volume runs for seconds."""

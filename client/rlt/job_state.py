@@ -23,11 +23,17 @@ def summarize(job: Job, *, bar: int = 0) -> str:
     progress = status.get("progress")
     text = f"{get_phase(job)}: {status.get('message') or NOT_RECONCILED}"
     if get_phase(job) == "Running" and progress and progress.get("step"):
-        reward = progress.get("metrics", {}).get("reward")
+        reward = get_reward(progress)
         text = f"{get_phase(job)}: {format_steps(progress)}" + (f", reward {reward}" if reward is not None else "")
         text += f", {progress['eta']} left" if progress.get("eta") else ""
     drawn_bar = bar and progress and draw_progress_bar(progress, bar)
     return f"{drawn_bar}  {text}" if drawn_bar else text
+
+
+def get_reward(progress: Mapping[str, Any]) -> float | None:
+    """The reward of a run in status.progress: the mean of ten steps, or the latest step's of an older driver."""
+    reward: float | None = progress.get("reward", progress.get("metrics", {}).get("reward"))
+    return reward
 
 
 def format_steps(progress: Mapping[str, Any]) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 
-from rlt_pod.report.driver_report import METRICS
+from rlt_pod.report.driver_report import LATEST_STEPS, METRICS
 
 Step = Mapping[str, float | None]
 """A line of metrics.jsonl: `step` and the metrics. None is NaN or infinite, which JSON cannot represent."""
+WINDOW = LATEST_STEPS
+"""Number of latest steps in the reward of a run, in the final value of a training metric, and in the reward that a run
+reaches. One step's reward is often the luckiest of its neighbors."""
 BARS = "▁▂▃▄▅▆▇█"
 PAGE_METRICS = {
     "reward": METRICS["reward"],
@@ -45,6 +49,18 @@ def find_page_metrics(history: Sequence[Step]) -> dict[str, str]:
 def list_values(history: Sequence[Step], name: str) -> list[float | None]:
     """The values of a metric, of the steps that have it."""
     return [step[name] for step in history if name in step]
+
+
+def average_window(values: Sequence[float | None]) -> float | None:
+    """The mean of the last WINDOW finite values. None without one."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return statistics.fmean(finite[-WINDOW:]) if finite else None
+
+
+def compute_run_reward(history: Sequence[Step]) -> float | None:
+    """The reward of a run: the mean of the last WINDOW steps. None if no step has a reward."""
+    name = find_page_metrics(history).get("reward")
+    return average_window(list_values(history, name)) if name else None
 
 
 def build_metric_rows(history: Sequence[Step], names: Sequence[str]) -> list[tuple[object, ...]]:

@@ -30,8 +30,8 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     program = ["exec", "python3", PROGRAMS_PATH, "run-command", *options]
     if not get_framework(spec).reports_progress:
         return shlex.join([*program, *build_run_command_arguments(job, spec)])
-    trainer = build_command(job, spec)
-    return shlex.join([*program, "--no-progress", "--", *trainer] if log else ["exec", *trainer])
+    run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
+    return shlex.join([*program, "--no-progress", "--run-directory", run_directory, "--", *build_command(job, spec)])
 
 
 def build_runtime_env(framework: Framework) -> dict[str, object]:

@@ -46,6 +46,11 @@ def config_map(job: str) -> str:
     return f"{job}-training"
 
 
+def run_record(job: str) -> str:
+    """Name of the ConfigMap with the record of the run."""
+    return f"{job}-record"
+
+
 def programs(digest: str) -> str:
     """Name of the ConfigMap with the programs that run in the pods, for all jobs of a namespace."""
     return f"rlt-programs-{digest}"

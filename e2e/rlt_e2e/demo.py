@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
+from rlt.job_state import get_reward
+from rlt.metric_text import WINDOW
 from rlt_e2e.cluster import Cluster
 from rlt_e2e.cluster.programs import obtain_built
 from rlt_e2e.cluster.stages import Stage, StageError, exit_with_message, finished, stage
@@ -71,7 +73,7 @@ def summarize(job: Job) -> str:
     progress = status.get("progress")
     if not progress or progress["stage"] in ("preparing", "warmup"):
         return f"{status.get('phase', 'Pending')}: {progress['stage'] if progress else status.get('message', '')}"
-    reward = progress["metrics"].get("reward")
+    reward = get_reward(progress)
     return (
         f"step {progress['step']} of {progress['totalSteps']}"
         + (f", reward {reward}" if reward is not None else "")
@@ -89,8 +91,8 @@ def build_failure(job: Job) -> StageError:
 
 def report(cluster: Cluster, job: Job, rewards: list[float], shared: Path | None) -> None:
     """Print the results and write them to out/demo/."""
-    first = mean(rewards[:5])
-    last = mean(rewards[-5:])
+    first = mean(rewards[:WINDOW])
+    last = mean(rewards[-WINDOW:])
     plot = OUT / "reward.png"
     write_png(rewards, plot, title="examples/01-arithmetic-grpo.yaml: GRPO on two-digit addition")
     result = {
@@ -109,7 +111,10 @@ def report(cluster: Cluster, job: Job, rewards: list[float], shared: Path | None
     for each in job["status"]["conditions"]:
         print(f"{each['type']:15} {each['status']:7} {each['reason']:20} {each['message']}".rstrip())
     print("\n" + render_curve(rewards))
-    print(f"reward      {first:.3f} over the first 5 steps, {last:.3f} over the last 5 ({last / first:.1f} times)")
+    print(
+        f"reward      {first:.3f} over the first {WINDOW} steps, "
+        f"{last:.3f} over the last {WINDOW} ({last / first:.1f} times)"
+    )
     print(f"plot        {plot.relative_to(ROOT)}")
     print(f"results     {(OUT / 'result.json').relative_to(ROOT)}")
     print(f"checkpoint  {find_checkpoint(job, shared)}")

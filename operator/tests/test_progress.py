@@ -44,6 +44,13 @@ def test_metrics_have_four_significant_digits() -> None:
     assert (shown.metrics.reward, shown.metrics.kl, shown.metrics.loss) == (0.1235, 1.235e-07, None)
 
 
+def test_the_reward_is_the_mean_that_the_driver_reports_or_the_latest_of_an_older_driver() -> None:
+    metrics = {"reward": 0.5}
+    assert build_progress(o.report(1, metrics=metrics, reward=0.123456)).reward == 0.1235
+    assert build_progress(o.report(1, metrics=metrics)).reward == 0.5
+    assert build_progress(o.report(1)).reward is None
+
+
 def test_infinity_is_none() -> None:
     assert round_metric(math.inf) is None
 

@@ -51,6 +51,13 @@ def test_verls_line_has_every_metric() -> None:
     }
 
 
+def test_the_reward_of_the_run_is_the_mean_of_ten_steps() -> None:
+    lines = [f"step:{step} - critic/rewards/mean:{step}" for step in range(1, 13)]
+    assert (report_after(*lines)["reward"], report_after(*lines)["metrics"]["reward"]) == (7.5, 12)
+    assert report_after(*lines, "step:1 - critic/rewards/mean:4")["reward"] == 4, "the program has started again"
+    assert "reward" not in report_after("step:1 - a:1")
+
+
 @pytest.mark.parametrize("version", ["0.5.0", "0.9.1"])
 def test_the_line_of_each_version_has_every_metric(version: str) -> None:
     """The files have what Tracking of verl printed, with numpy 2, for the metrics that reduce_metrics and metric_utils

@@ -135,6 +135,25 @@ def test_the_longest_step_is_of_the_whole_run(tmp_path: Path, capsys: pytest.Cap
     assert (report["longestStepSeconds"], report["secondsPerStep"]) == (9.5, 2.0)
 
 
+def test_the_reward_of_the_run_is_the_mean_of_ten_steps_also_after_a_restart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def report(reporter: Reporter) -> Any:
+        reporter.print_last()
+        return json.loads(capsys.readouterr().out.splitlines()[-1].removeprefix(PROGRESS_PREFIX))
+
+    server = ProgressServer(0, run_directory=tmp_path)
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
+    for step in range(1, 13):
+        reporter.step(step, {**METRICS, "critic/rewards/mean": float(step)}, [])
+    assert (report(reporter)["reward"], reporter._report.metrics.reward) == (7.5, 12.0)
+    resumed = Reporter(server, RunDirectory(tmp_path), total_steps=30)
+    resumed.resumed(11, METRICS)
+    resumed.step(12, {**METRICS, "critic/rewards/mean": 22.0}, [])
+    server.close()
+    assert report(resumed)["reward"] == 8.5
+
+
 def test_a_broken_rule_is_published_and_a_resumed_run_needs_new_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

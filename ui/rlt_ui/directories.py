@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rlt.errors import NotFoundError, RltError
-from rlt.metric_text import find_page_metrics
+from rlt.metric_text import compute_run_reward, find_page_metrics
 from rlt.runs.directory import CONFIGS, ROLLOUTS, is_run_directory, list_rollout_steps
 from rlt.runs.pages import SPANS, RolloutQuery, read_rollout_page, read_spans
 from rlt.runs.run import Run, read_run
@@ -170,7 +170,7 @@ def build_row(run_id: str, path: Path, run: Run) -> Json:
     return {
         **summarize_run(run),
         "id": run_id,
-        "reward": rewards[-1] if rewards else None,
+        "reward": compute_run_reward(run.steps),
         "rewards": sample(rewards),
         "created": find_time(path, CONFIGS),
         "updated": find_time(path, (METRICS_FILE, *CONFIGS)),

@@ -9,12 +9,14 @@ from typing import Any
 
 from rlt.connection import Connection, convert_api_errors, get_event_time
 from rlt.errors import ClusterError, RltError
-from rlt.job_state import NOT_RECONCILED, get_phase
+from rlt.job_state import NOT_RECONCILED, get_phase, get_reward
 from rlt.kept_files import has_kept_files
+from rlt.runs.kept_record import get_kept_record
 from rlt.runs.pages import RolloutQuery, select_page, select_spans
 from rlt.runs.records import get_latest_history, get_rollouts, get_spans
 from rlt.runs.run import Run, get_job_and_secrets, load_run
 from rlt_core.job import Manifest
+from rlt_core.run_record import RunRecord
 from rlt_ui.defaults import list_changed
 from rlt_ui.logs import clean, list_job_logs, read_job_log
 from rlt_ui.masks import mask_rollouts
@@ -27,6 +29,7 @@ CACHE_S = 3.0
 MAX_EVENTS = 100
 """Maximum number of events of a job on the page, the latest ones."""
 NO_HISTORY = "No metrics by step: the program does not run, or its output has no step yet."
+KEPT_ROLLOUTS = "The program has ended: the best and the worst responses of its latest step are kept."
 
 
 class JobList:
@@ -55,18 +58,18 @@ class JobList:
         return {**describe_job(job, pods, events), "notes": [error.message for error in errors]}
 
     async def read_metrics(self, run: str) -> Json:
-        """The latest metrics, from the driver of the job."""
+        """The latest metrics, from the driver of the job or its kept record."""
         async with self._requests():
             job = await self._connection.get_job(run)
         try:
             async with self._requests():  # a user may have no right to the driver
-                steps = await get_latest_history(self._connection, job)
+                steps, notes = await get_latest_history(self._connection, job)
         except ClusterError as error:
             return build_columns([], [add_command(error.message, job)])
-        return build_columns(steps, [] if steps else [add_command(NO_HISTORY, job)])
+        return build_columns(steps, notes if steps else [add_command(NO_HISTORY, job)])
 
     async def read_rollouts(self, run: str, step: int | None, query: RolloutQuery) -> Json:
-        """The rollouts of a step, from the driver of the job."""
+        """The rollouts of a step, from the driver of the job. Its kept record has the best and worst of the latest."""
         async with self._requests():
             job, secrets = await get_job_and_secrets(self._connection, run)
         latest = job.get("status", {}).get("progress", {}).get("step", 0)
@@ -74,17 +77,24 @@ class JobList:
         try:
             async with self._requests():
                 rollouts = await get_rollouts(self._connection, run, step)
+            shown = step if step is not None else latest
+            notes = []
         except RltError as error:
-            notes = [add_command(error.message, job)]
-            return {"step": step, "steps": steps, "rollouts": [], "matched": 0, "recorded": 0, "notes": notes}
+            record = await self._get_kept_record(job)
+            if record is None or record.rollouts_step is None:
+                notes = [add_command(error.message, job)]
+                return {"step": step, "steps": steps, "rollouts": [], "matched": 0, "recorded": 0, "notes": notes}
+            rollouts = list(record.rollouts)
+            shown = record.rollouts_step
+            steps = [shown]
+            notes = [f"{KEPT_ROLLOUTS} `rlt report {run}` reads the volume." if has_kept_files(job) else KEPT_ROLLOUTS]
         page = select_page(lambda _: rollouts, query)
-        shown = step if step is not None else latest
         masked = mask_rollouts(page.rollouts, secrets)
         found = {"rollouts": masked, "matched": page.matched, "recorded": page.recorded}
-        return {"step": shown, "steps": steps, **found, "notes": list(page.notes)}
+        return {"step": shown, "steps": steps, **found, "notes": [*notes, *page.notes]}
 
     async def read_spans(self, run: str, step: int) -> Json:
-        """The spans of a step, from the driver of the job."""
+        """The spans of a step, from the driver of the job. Its kept record has the latest step's spans."""
         notes: list[str] = []
         async with self._requests():
             job = await self._connection.get_job(run)
@@ -92,8 +102,21 @@ class JobList:
             async with self._requests():
                 spans = select_spans(await get_spans(self._connection, run, step), step, notes)
         except RltError as error:
-            return {"step": step, "spans": [], "notes": [add_command(error.message, job)]}
+            record = await self._get_kept_record(job)
+            if record is None or not record.spans:
+                return {"step": step, "spans": [], "notes": [add_command(error.message, job)]}
+            if step != record.spans_step:
+                return {"step": step, "spans": [], "notes": [f"Only the spans of step {record.spans_step} are kept."]}
+            spans = [span.model_dump(exclude_none=True) for span in record.spans]
         return {"step": step, "spans": spans, "notes": notes}
+
+    async def _get_kept_record(self, job: Manifest) -> RunRecord | None:
+        """The record that the operator has kept. None without one, or without the right to read it."""
+        try:
+            async with self._requests():
+                return await get_kept_record(self._connection, job)
+        except ClusterError:
+            return None
 
     async def list_logs(self, run: str) -> Json:
         """The logs of the pods, and of all attempts from the driver of the job."""
@@ -108,7 +131,7 @@ class JobList:
         return clean(text, secrets)
 
     async def load_run(self, run: str) -> Run:
-        """The job, with the records that its driver serves. The volume is not read: that requires a pod."""
+        """The job, with the records of its driver or those that are kept. Reading the volume requires a pod."""
         async with self._requests():
             return await load_run(self._connection, run, reads_volume=False)
 
@@ -152,7 +175,7 @@ def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
         "sentence": status.get("message") or NOT_RECONCILED,
         "step": progress.get("step", 0),
         "totalSteps": progress.get("totalSteps") or None,
-        "reward": progress.get("metrics", {}).get("reward"),
+        "reward": get_reward(progress),
         "rewards": sample(rewards),
         "model": status.get("model", ""),
         "algorithm": status.get("algorithm", ""),

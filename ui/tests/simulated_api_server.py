@@ -5,8 +5,11 @@ The tests with the marker apiserver repeat the same against a real one.
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
+import zlib
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +24,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from rlt_core.run_record import RECORD_KEY
+
 SERVER_TOKEN = "token-of-the-server"
 DRIVER = {
     "/history": '{"step": 1, "critic/rewards/mean": 0.5}\n',
@@ -28,6 +33,8 @@ DRIVER = {
     "/logs": '{"path": "1/program.log", "size": 1, "time": 1}\n',
 }
 """What each driver serves."""
+NO_SERVICE = {"kind": "Status", "message": "no endpoints available for service"}
+"""What the API server's proxy answers without a head."""
 Json = dict[str, Any]
 
 
@@ -46,6 +53,7 @@ class SimulatedApiServer:
     jobs: list[Json] = field(default_factory=list)
     audiences: list[str] = field(default_factory=lambda: ["api"])
     """The audiences in the status of a TokenReview."""
+    config_maps: list[Json] = field(default_factory=list)
     is_down: bool = False
     reviews: Counter[str] = field(default_factory=Counter)
     readers: list[tuple[str, str]] = field(default_factory=list)
@@ -54,6 +62,17 @@ class SimulatedApiServer:
     def add_job(self, namespace: str, name: str) -> None:
         metadata = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1", "generation": 1}
         self.jobs.append({"metadata": metadata, "spec": {}, "status": {"phase": "Running"}})
+
+    def end_job(self, name: str, record: Json) -> None:
+        """The job has ended, its driver is gone, and the operator has kept the record."""
+        job = next(each for each in self.jobs if each["metadata"]["name"] == name)
+        progress = {"step": record["steps"][-1], "totalSteps": 9, "percent": 100, "display": "100%"}
+        progress["lastUpdated"] = "2026-01-02T03:04:05Z"
+        job["status"] = {"phase": "Succeeded", "progress": progress}
+        owner = {"kind": "RLTrainingJob", "name": name, "uid": name, "controller": True}
+        metadata = {"name": f"{name}-record", "ownerReferences": [owner]}
+        data = {RECORD_KEY: b64encode(zlib.compress(json.dumps(record).encode())).decode()}
+        self.config_maps.append({"metadata": metadata, "binaryData": data})
 
     async def answer(self, request: Request) -> Response:
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -83,7 +102,7 @@ class SimulatedApiServer:
         """What the API server and the driver answer a token with all rights."""
         for name, text in DRIVER.items():
             if path.endswith(name):
-                return Response(text)
+                return JSONResponse(NO_SERVICE, status_code=503) if self.config_maps else Response(text)
         if path.endswith("/log"):
             return Response("a line of the pod\n")
         if path.endswith("/pods"):
@@ -94,7 +113,12 @@ class SimulatedApiServer:
             return JSONResponse({"items": [], "metadata": {"resourceVersion": "1"}})
         if path.endswith("/rltrainingjobs"):
             return JSONResponse({"items": self.jobs, "metadata": {"resourceVersion": "1"}})
-        return JSONResponse(next(job for job in self.jobs if path.endswith(f"/{job['metadata']['name']}")))
+        found = self.config_maps if "/configmaps/" in path else self.jobs
+        name = path.rpartition("/")[2]
+        for each in found:
+            if each["metadata"]["name"] == name:
+                return JSONResponse(each)
+        return JSONResponse({"message": "not found", "details": {"name": name}}, status_code=404)
 
     def _review_token(self, spec: Json) -> Json:
         user = self.users.get(spec["token"])

@@ -10,7 +10,22 @@ from simulated_api_server import SERVER_TOKEN, SimulatedApiServer, serve, write_
 from rlt.connection import connect
 from rlt.errors import NotFoundError
 from rlt.kube_context import KubeContext
+from rlt.runs.pages import RolloutQuery
 from rlt_ui.all_jobs import AllJobs
+
+RESPONSES = (("2", 1.0), ("3", 0.0))
+RECORD = {
+    "version": 1,
+    "steps": [8, 9],
+    "metrics": {"critic/rewards/mean": [0.25, 0.5]},
+    "rolloutsStep": 9,
+    "rollouts": [
+        {"index": 0, "prompt": "1 + 1 =", "response": response, "reward": reward} for response, reward in RESPONSES
+    ],
+    "spansStep": 9,
+    "spans": [{"rank": -1, "phase": "gen", "thread": 0, "start": 1.0, "end": 2.0}],
+    "notes": ["Of 9 steps, the last 2 are kept."],
+}
 
 
 async def test_the_jobs_of_all_namespaces_are_read_in_their_namespaces(tmp_path: Path) -> None:
@@ -31,3 +46,34 @@ async def test_the_jobs_of_all_namespaces_are_read_in_their_namespaces(tmp_path:
             for run in ("a/second", "first", "a/../b/second", "/first", "a/"):
                 with pytest.raises(NotFoundError, match=f"Job {run} does not exist"):
                     await jobs.describe(run)
+
+
+async def test_a_job_that_has_ended_shows_its_kept_record(tmp_path: Path) -> None:
+    simulated = SimulatedApiServer(full_rights={SERVER_TOKEN})
+    simulated.add_job("a", "first")
+    simulated.end_job("first", RECORD)
+    with serve(simulated) as url:
+        write_kubeconfig(tmp_path / "kubeconfig", url)
+        async with connect(KubeContext(kubeconfig=str(tmp_path / "kubeconfig"))) as connection:
+            jobs = AllJobs(connection)
+            metrics = await jobs.read_metrics("a/first")
+            assert (metrics["steps"], metrics["metrics"]) == ([8, 9], {"critic/rewards/mean": [0.25, 0.5]})
+            assert metrics["notes"] == ["Of 9 steps, the last 2 are kept."]
+            page = await jobs.read_rollouts("a/first", None, RolloutQuery(order="worst"))
+            assert (page["step"], page["steps"], page["recorded"]) == (9, [9], 2)
+            assert [each["response"] for each in page["rollouts"]] == ["3", "2"]
+            assert (await jobs.read_spans("a/first", 9))["spans"] == RECORD["spans"]
+            assert (await jobs.read_spans("a/first", 8))["notes"] == ["Only the spans of step 9 are kept."]
+            run = await jobs.load_run("a/first")
+            assert ([step["step"] for step in run.steps], run.rollouts_step) == ([8, 9], 9)
+
+
+async def test_the_record_of_another_job_of_the_name_is_not_shown(tmp_path: Path) -> None:
+    simulated = SimulatedApiServer(full_rights={SERVER_TOKEN})
+    simulated.add_job("a", "first")
+    simulated.end_job("first", RECORD)
+    simulated.jobs[0]["metadata"]["uid"] = "new"
+    with serve(simulated) as url:
+        write_kubeconfig(tmp_path / "kubeconfig", url)
+        async with connect(KubeContext(kubeconfig=str(tmp_path / "kubeconfig"))) as connection:
+            assert (await AllJobs(connection).read_metrics("a/first"))["steps"] == []

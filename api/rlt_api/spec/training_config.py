@@ -142,6 +142,8 @@ class ProgressReport(ApiModel):
     """Prompt and response tokens of the latest step per second, over all workers."""
     metrics: ProgressMetrics = ProgressMetrics()
     """Metrics of the latest step."""
+    reward: float | None = None
+    """Mean of metrics.reward over the latest ten steps: the reward of the run."""
     broken_rules: Annotated[list[BrokenMetricRule], Field(max_length=64)] = []
     """The rules of spec.observability.metricRules that are broken."""
     latest_checkpoint_step: Steps | None = None

@@ -91,6 +91,8 @@ class Progress(ApiModel):
     """Estimated time to the end, such as 3m10s."""
     tokens_per_second: float | None = None
     """Prompt and response tokens of the latest step per second, over all workers."""
+    reward: float | None = None
+    """Mean reward of the latest ten steps, for the REWARD column. metrics.reward is the latest step's."""
     metrics: ProgressMetrics = ProgressMetrics()
     """Metrics of the latest step."""
     last_updated: Time

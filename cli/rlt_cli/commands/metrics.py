@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from rlt.kube_context import KubeContext
 from rlt.metric_text import build_metric_rows, draw_sparkline, find_page_metrics, format_number, list_values
-from rlt.runs.records import Step, get_history
+from rlt.runs.directory import Step, read_run_directory
+from rlt.runs.records import find_history
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import kube_context_options
@@ -14,7 +17,7 @@ from rlt_cli.output import TABLE, emit, emit_table, output_option, print_message
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", metavar="NAME | DIRECTORY")
 @click.argument("metrics", nargs=-1, metavar="[METRIC]...")
 @click.option("--since", default=0, show_default=True, metavar="STEP", help="Show only steps after this one.")
 @click.option("--plot", is_flag=True, help="Show each metric as a row of bars.")
@@ -23,12 +26,16 @@ from rlt_cli.output import TABLE, emit, emit_table, output_option, print_message
 def command(
     name: str, metrics: tuple[str, ...], since: int, plot: bool, kube_context: KubeContext, output: str
 ) -> None:
-    """Show a job's metrics by step.
+    """Show the metrics of a job or a run directory by step.
 
-    METRIC is a metric name of verl. Without it, the command shows the metrics of the status page. It reads them from
-    the running job; after the job ends they are in its volume.
+    METRIC is a metric name of verl. Without it, the command shows the metrics of the status page. After the end of the
+    program they are from the record of the last 400 steps that the operator keeps, or from the volume.
     """
-    history = run(_get_history(name, since, kube_context))
+    history, notes = (
+        _read_directory(Path(name), since) if Path(name).is_dir() else run(_find(name, since, kube_context))
+    )
+    for note in notes:
+        print_message(f"note: {note}")
     names = list(metrics) or list(find_page_metrics(history).values())
     if not history:
         print_message("no steps yet")
@@ -50,6 +57,11 @@ def command(
         emit_table(("STEP", *names), build_metric_rows(history, names))
 
 
-async def _get_history(name: str, since: int, kube_context: KubeContext) -> list[Step]:
+def _read_directory(path: Path, since: int) -> tuple[list[Step], list[str]]:
+    """The metrics of a run directory after a step. Raises UnavailableError if it has no records."""
+    return [step for step in read_run_directory(path).steps if (step["step"] or 0) > since], []
+
+
+async def _find(name: str, since: int, kube_context: KubeContext) -> tuple[list[Step], list[str]]:
     async with connect(kube_context) as connection:
-        return await get_history(connection, name, since)
+        return await find_history(connection, name, since)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from rlt.kube_context import KubeContext
 from rlt.metric_text import format_number
-from rlt.runs.records import get_rollouts
-from rlt.runs.rollouts import Rollout, select_rollouts
+from rlt.runs.directory import read_rollouts
+from rlt.runs.records import find_rollouts
+from rlt.runs.rollouts import Rollout
 from rlt_cli.connection import connect, run
 from rlt_cli.kube_context import kube_context_options
-from rlt_cli.output import TABLE, emit, output_option
+from rlt_cli.output import TABLE, emit, output_option, print_message
+from rlt_pod.report.extremes import select_rollouts
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", metavar="NAME | DIRECTORY")
 @click.option("--step", type=int, help="The step.  [default: the latest]")
 @click.option("--best", type=int, metavar="K", help="Show only the K responses with the highest rewards.")
 @click.option("--worst", type=int, metavar="K", help="Show only the K responses with the lowest rewards.")
@@ -23,24 +27,33 @@ from rlt_cli.output import TABLE, emit, output_option
 def command(
     name: str, step: int | None, best: int | None, worst: int | None, kube_context: KubeContext, output: str
 ) -> None:
-    """Show prompts, responses and rewards of one step."""
-    rollouts = select_rollouts(run(_get_rollouts(name, step, kube_context)), best=best, worst=worst)
+    """Show prompts, responses and rewards of one step.
+
+    After the end of the job's program, these are the best and the worst responses of the latest step.
+    """
+    if Path(name).is_dir():
+        found, notes = read_rollouts(Path(name), step)
+    else:
+        _, found, notes = run(_find(name, step, kube_context))
+    rollouts = select_rollouts(found, best=best, worst=worst)
+    for note in notes:
+        print_message(f"note: {note}")
     if output != TABLE:
         emit(rollouts, output)
         return
     for each in rollouts:
-        click.echo(f"{_format_rewards(each)}   answer {each['ground_truth']}")
-        click.echo(f"  prompt    {each['prompt']!r}")
-        click.echo(f"  response  {each['response']!r}")
+        click.echo(f"{_format_rewards(each)}   answer {each.get('ground_truth')}")
+        click.echo(f"  prompt    {each.get('prompt')!r}")
+        click.echo(f"  response  {each.get('response')!r}")
 
 
 def _format_rewards(rollout: Rollout) -> str:
     """The total reward, and its parts if there are several."""
     by_name = rollout.get("rewards", {})
     parts = [f"{name} {format_number(value)}" for name, value in by_name.items()] if len(by_name) > 1 else []
-    return "   ".join([f"reward {format_number(rollout['reward'])}", *parts])
+    return "   ".join([f"reward {format_number(rollout.get('reward'))}", *parts])
 
 
-async def _get_rollouts(name: str, step: int | None, kube_context: KubeContext) -> list[Rollout]:
+async def _find(name: str, step: int | None, kube_context: KubeContext) -> tuple[int | None, list[Rollout], list[str]]:
     async with connect(kube_context) as connection:
-        return list(await get_rollouts(connection, name, step))
+        return await find_rollouts(connection, name, step)

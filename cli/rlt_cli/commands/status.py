@@ -21,7 +21,11 @@ from rlt_cli.pages.job import format_page
 @kube_context_options
 @output_option()
 def command(name: str, kube_context: KubeContext, output: str) -> None:
-    """Show everything about a job on one page. The page contains progress, conditions, pods, metrics and problems."""
+    """Show everything about a job on one page.
+
+    The page contains progress, times, conditions, pods, metrics and problems. After the end of the program, the metrics
+    are from the record that the operator keeps.
+    """
     job, pods, history = run(_get_status(name, kube_context))
     if output == TABLE:
         click.echo(format_page(job, pods, history, datetime.now(UTC), get_width()))
@@ -32,5 +36,5 @@ def command(name: str, kube_context: KubeContext, output: str) -> None:
 async def _get_status(name: str, kube_context: KubeContext) -> tuple[Any, list[Any], list[Any]]:
     async with connect(kube_context) as connection:
         job = await connection.get_job(name)
-        pods, history = await asyncio.gather(connection.list_pods(name), get_latest_history(connection, job))
+        pods, (history, _) = await asyncio.gather(connection.list_pods(name), get_latest_history(connection, job))
         return job, pods, history

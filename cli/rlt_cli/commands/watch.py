@@ -56,7 +56,7 @@ async def watch(name: str, kube_context: KubeContext, output: str) -> int:
 async def _watch_page(connection: Connection, name: str, console: Console) -> int | None:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         async for job in connection.watch_job(name):
-            history = await get_latest_history(connection, job)
+            history, _ = await get_latest_history(connection, job)
             page = format_watch_page(job, history, datetime.now(UTC), console.width)
             live.update(Text.from_ansi(page, no_wrap=True, overflow="ellipsis"), refresh=True)
             if (code := _exit_code(job)) is not None:

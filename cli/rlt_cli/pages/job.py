@@ -13,6 +13,7 @@ from rlt.metric_text import Step
 from rlt_cli.age import format_age
 from rlt_cli.pages.finding_card import format_card
 from rlt_cli.pages.progress import color_mark, format_checklist, format_header, format_metrics, format_steps_bar
+from rlt_cli.pages.run_facts import format_run_facts
 from rlt_cli.table import format_table, wrap
 
 MARKS = {"passed": "✓", "warned": "!", "failed": "✗"}
@@ -20,7 +21,7 @@ MARKS = {"passed": "✓", "warned": "!", "failed": "✗"}
 
 
 def format_page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: datetime, width: int | None = None) -> str:
-    """Everything about a job: header, progress, conditions, attempts, findings, checks, pods, metrics, problems.
+    """Everything about a job: header, progress, facts, conditions, attempts, findings, checks, pods, metrics, problems.
 
     Lines have at most `width` characters; without a width, each row of a table is one line.
     """
@@ -35,6 +36,7 @@ def format_page(job: Job, pods: Sequence[Job], history: Sequence[Step], now: dat
         "\n".join(format_header(job, width)),
         "\n".join(format_checklist(job, now, width)),
         "\n".join(format_steps_bar(job, history, width)),
+        "\n".join(format_run_facts(job, history, now, width)),
         _table(("CONDITION", "STATUS", "REASON", "AGE", "MESSAGE"), conditions, width),
         _table(("ATTEMPT", "FAILED", "REASON", "STEP", "NODE AT FAULT", "MESSAGE"), attempts, width),
         *_format_findings(job, width),

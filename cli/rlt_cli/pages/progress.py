@@ -16,7 +16,7 @@ from rlt.job_state import (
     get_phase,
     is_true,
 )
-from rlt.metric_text import Step, draw_sparkline, find_page_metrics, format_number, list_values
+from rlt.metric_text import WINDOW, Step, average_window, draw_sparkline, find_page_metrics, format_number, list_values
 from rlt_api.status.conditions import ConditionType
 from rlt_cli.age import format_age
 from rlt_cli.table import format_table, wrap
@@ -87,18 +87,24 @@ def format_steps_bar(job: Job, history: Sequence[Step], width: int | None = None
 
 
 def format_metrics(history: Sequence[Step], width: int | None = None) -> str:
-    """The latest value of each metric, and all values as bars that fit the width. Empty without metrics."""
+    """Each metric as the mean of its last WINDOW steps, its latest value, and all values as bars that fit the width.
+
+    Empty without metrics.
+    """
     series = {label: list_values(history, name) for label, name in find_page_metrics(history).items()}
     numbers = {label: format_number(values[-1]) for label, values in series.items()}
+    means = {label: format_number(average_window(values)) for label, values in series.items()}
+    mean = f"LAST {WINDOW}"
     if not series:
         return ""
-    used = max(map(len, series)) + max(len("NOW"), *map(len, numbers.values())) + 6
+    columns = (list(series), [mean, *means.values()], ["NOW", *numbers.values()])
+    used = sum(max(map(len, column)) + 3 for column in columns)
     room = MAX_BAR_WIDTH if width is None else min(MAX_SPARKLINE_WIDTH, max(MIN_SPARKLINE_WIDTH, width - used))
     rows = [
-        (label, numbers[label], click.style(draw_sparkline(values, room), fg="cyan"))
+        (label, means[label], numbers[label], click.style(draw_sparkline(values, room), fg="cyan"))
         for label, values in series.items()
     ]
-    return format_table(("METRIC", "NOW", f"{len(history)} STEPS"), rows)
+    return format_table(("METRIC", mean, "NOW", f"{len(history)} STEPS"), rows)
 
 
 def color_mark(mark: str) -> str:

@@ -37,12 +37,13 @@ UNSET: Mapping[str, tuple[object, ...]] = {
     "spec.training.lrSchedule.warmupSteps": (-1,), "spec.training.lrSchedule.decaySteps": (-1,),
     "spec.training.fsdp.fsdpSize": (-1,), "spec.training.reference.fsdpSize": (-1,),
     "spec.algorithm.rolloutCorrection.bypassMode": (False,),
-    "spec.checkpoint.maxToKeep": (0, -1), "spec.training.totalSteps": (-1, 0),
+    "spec.training.totalSteps": (-1, 0),
 }  # fmt: skip
 """Field -> values of the other program for which it is omitted."""
 VALUES: Mapping[str, Mapping[object, object]] = {
     "spec.algorithm.klLossType": {"k1": "kl", "k2": "mse", "k3": "low_var_kl"},
     "spec.algorithm.policyLoss": {"token": "vanilla", "seq": "gspo"},
+    "spec.checkpoint.maxToKeep": {-1: 0},
     "spec.checkpoint.resume": {"disable": "never", "resume_path": "path"},
     "spec.model.dtype": {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"},
     "spec.cluster.workers[].accelerator.resourceName": {

@@ -7,11 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlt.metric_text import PAGE_METRICS, Step
+from rlt.metric_text import PAGE_METRICS, WINDOW, Step
 from rlt_pod.report.driver_report import METRICS
 
-WINDOW = 10
-"""Number of latest steps in the final value of a training metric, and in the reward that a step reaches."""
 VALIDATION = "val-core/"
 """Prefix of verl's validation metrics: val-core/SOURCE/METRIC/mean@N."""
 HIGHER_IS_BETTER = ("reward", "validation")

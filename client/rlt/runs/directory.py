@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlt.errors import UnavailableError
-from rlt.runs.rollouts import Rollout, select_extremes
+from rlt.runs.rollouts import Rollout
 from rlt_api.spec.training_config import CONFIG_VERSION
+from rlt_pod.report.extremes import select_extremes
 from rlt_pod.report.step_history import CONTINUED, METRICS_FILE
 
 CONFIGS = ("config.json", "training.json")
@@ -90,6 +91,21 @@ def read_steps(path: Path, notes: list[str]) -> list[Step]:
             steps.pop()
         steps.append({name: value for name, value in line.items() if value is None or _is_number(value)})
     return steps
+
+
+def read_rollouts(path: Path, step: int | None) -> tuple[list[Rollout], list[str]]:
+    """The rollouts of a step, by default of the latest, and notes. Raises UnavailableError without rollouts."""
+    steps = list_rollout_steps(path)
+    if not steps or step not in (None, *steps):
+        known = f"its steps with responses are {_summarize_steps(steps)}" if steps else f"it has no {ROLLOUTS}"
+        raise UnavailableError(f"{path}: {known}.", next=f"ls {path}")
+    notes: list[str] = []
+    file = path / ROLLOUTS / f"step-{steps[-1] if step is None else step}.jsonl"
+    return list(map(shorten, iterate_json_lines(file, MAX_ROLLOUTS_BYTES, notes))), notes
+
+
+def _summarize_steps(steps: list[int]) -> str:
+    return ", ".join(map(str, steps)) if len(steps) < 4 else f"{steps[0]}, {steps[1]} … {steps[-1]}"
 
 
 def find_latest_rollouts(path: Path) -> int | None:

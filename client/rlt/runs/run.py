@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import tarfile
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,16 +10,18 @@ from typing import Any
 from rlt.connection import Connection, convert_api_errors, prepare_output
 from rlt.errors import ClusterError, RltError, UnavailableError
 from rlt.job_state import get_phase, summarize
-from rlt.kept_files import has_kept_files, read_records
+from rlt.kept_files import has_kept_files
 from rlt.metric_text import Step
 from rlt.runs.directory import NUM_EXTREMES, RunRecords, read_run_directory, shorten
-from rlt.runs.records import get_history, get_rollouts
-from rlt.runs.rollouts import Rollout, select_extremes
+from rlt.runs.kept_record import get_kept_record, to_run_records
+from rlt.runs.records import get_history, get_rollouts, read_volume
+from rlt.runs.rollouts import Rollout
 from rlt_api.findings.masking import mask_json, mask_text
 from rlt_api.spec.plain_secrets import find_secrets
 from rlt_core.job import Manifest
 from rlt_core.knowledge.entries import load_entries
 from rlt_core.kubernetes import api_paths
+from rlt_pod.report.extremes import select_extremes
 from rlt_pod.report.metric_rules import DEFAULTS, MetricHistory, list_broken, record
 
 DIRECTORY_KEYS = ("version", "job", "namespace", "runDirectory")
@@ -84,9 +82,9 @@ def read_run(path: Path) -> Run:
 
 
 async def load_run(connection: Connection, name: str, *, reads_volume: bool = True) -> Run:
-    """The run of a job: from its program while it runs, then from its volume. Raises NotFoundError.
+    """The run of a job: from its program while it runs, then from its volume or its kept record. Raises NotFoundError.
 
-    Reading the volume creates a pod. Without `reads_volume`, a note has the command that reads it.
+    Reading the volume creates a pod. Without `reads_volume` and a record, a note has the command that reads it.
     """
     job, secrets = await get_job_and_secrets(connection, name)
     return build_run(job, await _load_records(connection, job, reads_volume), secrets)
@@ -163,10 +161,7 @@ async def _load_records(connection: Connection, job: Manifest, reads_volume: boo
         with convert_api_errors(connection.kube_context):  # a user may have no right to the driver
             steps = await get_history(connection, name)
     except (UnavailableError, ClusterError) as error:
-        if reads_volume and has_kept_files(job):
-            return await _load_kept_records(connection, name)
-        command = f" `rlt report {name}` reads the volume." if has_kept_files(job) else ""
-        return lack_records(f"{error.message}{command}")
+        return await _load_kept_records(connection, job, reads_volume, error.message)
     try:
         rollouts = await get_rollouts(connection, name)
     except RltError as error:
@@ -175,34 +170,27 @@ async def _load_records(connection: Connection, job: Manifest, reads_volume: boo
     return RunRecords({}, steps, select_extremes(map(shorten, rollouts), NUM_EXTREMES), step, ())
 
 
+async def _load_kept_records(connection: Connection, job: Manifest, reads_volume: bool, reason: str) -> RunRecords:
+    """The records in the volume, which has all of them, else those that the operator has kept."""
+    if reads_volume and has_kept_files(job):
+        try:
+            return await read_volume(connection, job["metadata"]["name"])
+        except RltError as error:
+            reason = error.message
+    try:
+        with convert_api_errors(connection.kube_context):
+            record = await get_kept_record(connection, job)
+    except ClusterError:
+        record = None
+    if record is not None:
+        return to_run_records(record, job)
+    command = f" `rlt report {job['metadata']['name']}` reads the volume." if has_kept_files(job) else ""
+    return lack_records(reason if reads_volume else f"{reason}{command}")
+
+
 def lack_records(reason: str) -> RunRecords:
     """The records of a job that has none, or none that can be read."""
     return RunRecords({}, [], [], None, (f"No metrics and no rollouts: {reason}",))
-
-
-async def _load_kept_records(connection: Connection, name: str) -> RunRecords:
-    """The records in the volume of a job."""
-    try:
-        archive = base64.b64decode(await read_records(connection, name))
-    except RltError as error:
-        return lack_records(error.message)
-    with tempfile.TemporaryDirectory() as directory:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            _extract(files, Path(directory))
-        try:
-            return read_run_directory(Path(directory))
-        except UnavailableError:
-            return RunRecords({}, [], [], None, (f"The volume of job {name} has no records of the run.",))
-
-
-def _extract(archive: tarfile.TarFile, directory: Path) -> None:
-    """Write the files of an archive. Links and paths out of the directory are left out."""
-    for member in archive.getmembers():
-        content = archive.extractfile(member)
-        path = directory / member.name
-        if content and member.isfile() and path.resolve().is_relative_to(directory.resolve()):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.read())
 
 
 def _mask(records: RunRecords, run: Run, known: Sequence[str]) -> Run:

@@ -39,6 +39,7 @@ def build_progress(report: ProgressReport) -> Progress:
         display=f"{percent}%" if report.total_steps else f"step {report.step}",
         eta=format_duration(left * (report.seconds_per_step or 0)) if known else None,
         tokens_per_second=round_metric(report.tokens_per_second),
+        reward=round_metric(report.metrics.reward if report.reward is None else report.reward),
         metrics=ProgressMetrics(**{name: round_metric(value) for name, value in report.metrics.model_dump().items()}),
         last_updated=format_report_time(report.updated),
     )

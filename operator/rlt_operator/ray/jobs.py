@@ -7,9 +7,11 @@ from urllib.parse import urlencode
 from rlt_api.spec.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.ray_http import MAX_LOG_BYTES, MAX_RESPONSE_BYTES, Head, Request, Send, UnreachableError
+from rlt_core.run_record import MAX_ENCODED_BYTES
 from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks, RayStep
 from rlt_operator.ray.answers import MAX_DESCRIPTION_LENGTH, JobAnswer, parse_answer
 from rlt_operator.verdict import Submission
+from rlt_pod.command.run_record import RECORD_SUFFIX
 from rlt_pod.report.driver_report import METRICS_PORT
 
 MAX_LOG_LINES = 2000
@@ -38,7 +40,7 @@ async def observe_ray(
 ) -> Ray:
     """The Ray job's state, the trainer's report while it runs, and the end of its output when it has ended.
 
-    If it failed, also the ends of Ray's own logs.
+    When it has ended, also the record of the run; if it failed, also the ends of Ray's own logs.
 
     Without that job on the head: the state and output of the Ray job `step_id`, else of the preflight checks, if
     `preflight_id` is set. While it runs: of the Ray job that writes the stacks, if `stacks_id` is set. `before`
@@ -64,7 +66,8 @@ async def observe_ray(
             return Ray(job=ray_job, progress=progress, stacks=RayStacks(*stacks) if stacks else None)
         log = await _get_log(send, head, submission_id, ray_job)
         ray_logs = await _get_ray_logs(send, head, ray_job) if ray_job.status == "FAILED" else ()
-        return Ray(job=ray_job, log=log, ray_logs=ray_logs, progress=last)
+        record = await _get_record(send, head, submission_id, ray_job)
+        return Ray(job=ray_job, log=log, ray_logs=ray_logs, record=record, progress=last)
     except UnreachableError as error:
         return Ray(unreachable=str(error))
 
@@ -107,17 +110,29 @@ async def _get_log(send: Send, head: Head, submission_id: str, ray_job: RayJob) 
     """The end of the output from a Ray job that has ended. None if it cannot be read: no result depends on it."""
     if ray_job.status in ("PENDING", "RUNNING"):
         return None
-    return await _get_file(send, head, ray_job, f"job-driver-{submission_id}.log", MAX_LOG_LINES, MAX_LOG_BYTES)
+    name = f"job-driver-{submission_id}.log"
+    return await _get_file(send, head, ray_job, name, lines=MAX_LOG_LINES, max_bytes=MAX_LOG_BYTES)
+
+
+async def _get_record(send: Send, head: Head, submission_id: str, ray_job: RayJob) -> str | None:
+    """The record that the program has written beside its output. None if it cannot be read: no result depends on it."""
+    name = f"job-driver-{submission_id}{RECORD_SUFFIX}"
+    return await _get_file(send, head, ray_job, name, lines=1, max_bytes=MAX_ENCODED_BYTES, tail=False) or None
 
 
 async def _get_ray_logs(send: Send, head: Head, ray_job: RayJob) -> tuple[str, ...]:
     """The ends of the RAY_LOGS that can be read."""
-    texts = [await _get_file(send, head, ray_job, name, MAX_RAY_LOG_LINES, MAX_RESPONSE_BYTES) for name in RAY_LOGS]
+    size = {"lines": MAX_RAY_LOG_LINES, "max_bytes": MAX_RESPONSE_BYTES}
+    texts = [await _get_file(send, head, ray_job, name, **size) for name in RAY_LOGS]
     return tuple(text for text in texts if text)
 
 
-async def _get_file(send: Send, head: Head, ray_job: RayJob, name: str, lines: int, max_bytes: int) -> str | None:
-    """The end of a log file on the node of the driver; None if it cannot be read.
+async def _get_file(
+    send: Send, head: Head, ray_job: RayJob, name: str, *, lines: int, max_bytes: int, tail: bool = True
+) -> str | None:
+    """The last lines of a file among Ray's logs on the node of the driver; None if it cannot be read.
+
+    With `tail` a larger answer is cut to its last `max_bytes`, else it counts as none.
 
     Ray's job API has no limit for an output, Ray's state API has (ray/dashboard/modules/state/state_head.py).
     """
@@ -125,7 +140,7 @@ async def _get_file(send: Send, head: Head, ray_job: RayJob, name: str, lines: i
         return None
     path = f"/api/v0/logs/file?{urlencode({'node_id': ray_job.node_id, 'filename': name, 'lines': str(lines)})}"
     try:
-        status, text = await send(head, Request("GET", names.DASHBOARD_PORT, path, max_bytes=max_bytes, tail=True))
+        status, text = await send(head, Request("GET", names.DASHBOARD_PORT, path, max_bytes=max_bytes, tail=tail))
     except UnreachableError:
         return None
     return text if status == 200 else None

@@ -6,6 +6,7 @@ The test creates pods and service; the service forwards to a head on this machin
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -96,7 +97,7 @@ def test_a_job_succeeds_despite_a_crash_of_the_operator(
     assert status["progress"]["display"] == "100%"
     assert status["startTime"] <= status["completionTime"]
     assert [other for other in ray.jobs() if other.startswith("sum-") and other != job_id] == []
-    assert sorted(kubernetes.events(namespace)) == ["Accepted", "Running", "Succeeded"]
+    assert sorted(kubernetes.events(namespace)) == ["Running", "Succeeded"]
 
 
 def test_a_running_job_that_changes_nothing_needs_no_request(
@@ -135,6 +136,28 @@ def test_the_output_of_a_command_is_in_kubectl_get(
     gate.open()
     kubernetes.wait(namespace, "Succeeded")
     assert kubernetes.condition(namespace, "Succeeded")[2] == "2 of 8 steps are done."
+
+
+def test_the_metrics_of_a_run_outlive_its_cluster(
+    kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, rlt: Rlt, tmp_path: Path
+) -> None:
+    """Ray serves the record that the program writes beside its output, and the operator stores it."""
+    steps = [f"step:{step} - critic/rewards/mean:{step / 4} - timing_s/step:1.0" for step in (1, 2)]
+    storage = {"claimName": "runs", "mountPath": str(tmp_path)}
+    start(kubernetes, namespace, ray, f"for line in {steps}: print(line, flush=True)", storage=storage)
+    kubernetes.wait(namespace, "Succeeded")
+    eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
+    record = kubernetes.get(namespace, "configmap", "sum-record")
+    job = kubernetes.get(namespace, "rltrainingjob", "sum")
+    assert record
+    assert job
+    assert [owner["uid"] for owner in record["metadata"]["ownerReferences"]] == [job["metadata"]["uid"]]
+    rows = json.loads(rlt("metrics", "sum", "critic/rewards/mean", "-o", "json").stdout)
+    assert rows == [{"step": 1, "critic/rewards/mean": 0.25}, {"step": 2, "critic/rewards/mean": 0.5}]
+    kubernetes.end_pods(namespace)
+    eventually("the metrics on the page", lambda: "2 STEPS" in rlt("status", "sum").stdout)
+    kubernetes.delete(namespace, "rltrainingjob", "sum")
+    eventually("no record", lambda: kubernetes.get(namespace, "configmap", "sum-record") is None)
 
 
 def test_a_broken_rule_is_a_finding_and_pauses_the_job(

@@ -13,10 +13,11 @@ from typing import Any
 from exploration.api_server import parse
 from exploration.environment import is_cordoned, is_foreign
 from exploration.process import Write
-from exploration.world import JOB, NAME, RAY_CLUSTER, World
+from exploration.world import JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, World
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
+from rlt_operator.lifecycle.run_record import RETRY_S
 
 MIN_STOP_S = 60
 """A program has at least this time to save its state."""
@@ -139,6 +140,43 @@ def a_deadline_applies(step: Transition) -> None:
         raise Violation(f"the clocks of the deadlines that run: {clocks}")
 
 
+def the_record_is_stored_before_the_cluster_is_deleted(step: Transition) -> None:
+    """The RayCluster of a program that has ended is deleted after the record of its run is stored.
+
+    If the API server fails to store it, the deletion waits for a time. A head that is gone has no record.
+    """
+    before = step.before
+    answer = before.process.poller._answers.get(KEY)
+    target = before.process.poller._targets.get(KEY)
+    if ("DELETE", RAY_CLUSTER) not in (step.writes or ()) or step.interrupted or step.after.job is None:
+        return
+    if _get_uid(before, RAY_CLUSTER) is None:  # a user has deleted it
+        return
+    if answer is None or answer.record is None or target is None or not _has_pod(before, target.pod_uid):
+        return
+    record = step.after.server.get(RECORD_MAP)
+    owners = [owner["uid"] for owner in record["metadata"]["ownerReferences"]] if record else []
+    if owners != [step.after.job["metadata"]["uid"]] and not _is_overdue(step):
+        raise Violation(f"the RayCluster was deleted, and the record of the run has the owners {owners}")
+
+
+def _is_overdue(step: Transition) -> bool:
+    """Whether the operator has tried to store the record, and the time for it is over."""
+    status = _get_status(step.before.job)
+    stop = (status.get("currentAttempt") or {}).get("stop") or {}
+    attempts = [each["completionTime"] for each in status.get("attempts", [])]
+    ends = [time for time in (status.get("completionTime"), stop.get("time"), *attempts) if time]
+    seconds = step.after.server.now.timestamp() - max(map(_parse_time, ends), default=0.0)
+    return seconds >= RETRY_S and ("POST", RECORD_MAP.rpartition("/")[0]) in (step.writes or ())
+
+
+def a_cluster_has_a_job(step: Transition) -> None:
+    """A RayCluster is created for a job that exists, whatever kopf has not reported of its deletion."""
+    created = ("POST", RAY_CLUSTER.rpartition("/")[0]) in (step.writes or ())
+    if created and not step.interrupted and step.before.job is None:
+        raise Violation("a RayCluster was created for a deleted job")
+
+
 INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     at_most_one_live_cluster,
     terminal_is_sticky,
@@ -147,6 +185,8 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
     a_deadline_applies,
+    the_record_is_stored_before_the_cluster_is_deleted,
+    a_cluster_has_a_job,
 )
 
 

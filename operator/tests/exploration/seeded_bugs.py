@@ -194,3 +194,27 @@ def a_missing_answer_is_a_lost_head() -> Iterator[None]:
         mock.patch.object(Observed, "is_head_replaced", property(lambda observed: observed.ray is None)),
     ):
         yield
+
+
+@contextmanager
+def the_cluster_is_deleted_without_its_record() -> Iterator[None]:
+    """A failed request to store the record of the run does not stop the deletion of the cluster that has it."""
+    real = plan.find_record
+
+    def find_record(*arguments: Any) -> Any:
+        found = real(*arguments)
+        return found and replace(found, retries=False)
+
+    with mock.patch.object(plan, "find_record", find_record):
+        yield
+
+
+@contextmanager
+def a_job_is_not_read_before_its_cluster_is_created() -> Iterator[None]:
+    """After an own status write, only the pods are read. kopf may have missed the deletion of the job since then."""
+
+    async def refresh_job(self: Cache, api: KubernetesApi, key: Name) -> None:
+        """The cache is not behind the status write of this process."""
+
+    with mock.patch.object(Cache, "refresh_job", refresh_job):
+        yield

@@ -11,12 +11,14 @@ from exploration import seeded_bugs as bugs
 from exploration.bounds import Bounds
 from exploration.invariants import (
     Violation,
+    a_cluster_has_a_job,
     a_deadline_applies,
     at_most_one_live_cluster,
     own_stop_does_not_fail,
     program_ends_before_its_cluster,
     terminal_is_sticky,
     the_operators_faults_end_no_attempt,
+    the_record_is_stored_before_the_cluster_is_deleted,
     users_objects_are_untouched,
 )
 from exploration.simulation import simulation
@@ -78,6 +80,11 @@ SEEDED = [
         the_operators_faults_end_no_attempt.__name__,
         Bounds(faults=1, depth=3, starts=RUNNING),
     ),
+    Seeded(
+        bugs.the_cluster_is_deleted_without_its_record,
+        the_record_is_stored_before_the_cluster_is_deleted.__name__,
+        Bounds(faults=1, depth=3, starts=("ended",)),
+    ),
     Seeded(bugs.a_finalizer_stays, "deletion_never_wedges", Bounds(disturbances=1, depth=4)),
     Seeded(bugs.the_message_is_always_new, "applying_again_changes_nothing", Bounds(depth=10, starts=NEW)),
     Seeded(
@@ -89,6 +96,11 @@ SEEDED = [
         bugs.a_read_removes_a_newer_object,
         "job_converges",
         Bounds(disturbances=2, faults=1, depth=2, starts=("ended",)),
+    ),
+    Seeded(
+        bugs.a_job_is_not_read_before_its_cluster_is_created,
+        a_cluster_has_a_job.__name__,
+        Bounds(disturbances=1, depth=6, starts=("starting",)),
     ),
 ]
 

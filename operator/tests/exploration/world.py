@@ -7,6 +7,8 @@ resourceVersions of the same order, and in the time of day.
 from __future__ import annotations
 
 import json
+import zlib
+from base64 import b64encode
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +23,7 @@ from rlt_core.children.programs import name_programs
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.ray_http import Head, Request, UnreachableError
+from rlt_pod.command.run_record import RECORD_SUFFIX
 
 NAMESPACE = "demo"
 NAME = "sum"
@@ -29,6 +32,9 @@ JOB = api_paths.job(*KEY)
 RAY_CLUSTER = api_paths.ray_cluster(*KEY)
 PROGRAMS = api_paths.config_map(NAMESPACE, name_programs())
 CONFIG_MAP = api_paths.config_map(NAMESPACE, names.config_map(NAME))
+RECORD_MAP = api_paths.config_map(NAMESPACE, names.run_record(NAME))
+RECORD = b64encode(zlib.compress(b'{"version": 1, "steps": [1], "metrics": {"reward": [0.5]}}')).decode()
+"""What the head has of the run when its program has ended."""
 PODS = api_paths.pods(NAMESPACE)
 NODE = f"{api_paths.NODES}/node"
 """The node that every pod gets until it is cordoned."""
@@ -129,7 +135,10 @@ class World:
         if request.path.startswith("/api/jobs/"):
             if job_id not in jobs:
                 return 404, f"Job {job_id} does not exist"
-            return 200, json.dumps({"status": {"STOPPING": "RUNNING"}.get(jobs[job_id], jobs[job_id])})
+            state = {"STOPPING": "RUNNING"}.get(jobs[job_id], jobs[job_id])
+            return 200, json.dumps({"status": state, "driver_node_id": "head"})
+        if request.path.startswith("/api/v0/logs/file") and f"{RECORD_SUFFIX}&" in request.path:
+            return 200, RECORD
         return 404, "no such page"
 
     # What the operator does
@@ -146,9 +155,7 @@ class World:
     def restart(self) -> None:
         """The process ends, and a new one lists all objects."""
         self.process = Process(KEY)
-        for resource in WATCHED:
-            self.server.interrupt_watch(resource)
-            self.deliver(resource)
+        self._list_all()
 
     def leave_namespace(self) -> Transport:
         """The namespace is not selected during one reconciliation. Then the watches list all objects again."""
@@ -158,21 +165,23 @@ class World:
         self.process.cache._forget_namespace(NAMESPACE)
         transport = self.reconcile()
         watches.of_namespaces = selected
+        self._list_all()
+        return transport
+
+    def _list_all(self) -> None:
         for resource in WATCHED:
             self.server.interrupt_watch(resource)
-            self.deliver(resource)
-        return transport
+            while self.server.streams[resource]:
+                self.deliver(resource)
 
     def list_pending(self, resource: str) -> list[Change]:
         """The changes that the watch has not delivered and that the operator has not read otherwise."""
         return [each for each in self.server.streams[resource] if not self.process.knows(resource, each)]
 
     def deliver(self, resource: str) -> None:
-        """The watch delivers what it has."""
+        """The watch delivers what it has. The list that repairs a watch of kopf comes alone, after that."""
         CLOCK.seconds = self.server.seconds
-        changes = self.server.streams[resource]
-        self.server.streams[resource] = ()
-        run_now(self.process.deliver(resource, changes))
+        run_now(self.process.deliver(resource, self.server.take(resource)))
 
     def poll(self) -> bool:
         """Ask the head. Returns whether the answer has changed."""

@@ -44,6 +44,8 @@ class Progress:
     """Time at which the step completed. None before the first step."""
     durations: tuple[float, ...] = ()
     """Seconds of each of the latest steps."""
+    rewards: tuple[float, ...] = ()
+    """The rewards of the steps before the latest one."""
     longest: float | None = None
     """Seconds of the longest step."""
     steps: int = 0
@@ -99,6 +101,7 @@ def build_report(progress: Progress) -> dict[str, Any] | None:
     if progress.total_steps is None and progress.step_time is None:
         return None
     metrics = {field: _find_finite(progress.metrics, names) for field, names in METRICS.items()}
+    rewards = _add_reward(progress)
     fields = {
         "stage": progress.stage,
         "step": progress.step,
@@ -107,6 +110,7 @@ def build_report(progress: Progress) -> dict[str, Any] | None:
         "longestStepSeconds": progress.longest,
         "tokensPerSecond": compute_tokens_per_second(progress),
         "metrics": {field: value for field, value in metrics.items() if value is not None},
+        "reward": sum(rewards) / len(rewards) if rewards else None,
         "brokenRules": [each._asdict() for each in list_broken(progress.history, progress.limits)],
         "latestCheckpointStep": progress.checkpoint_step,
         "checkpointDirectory": progress.checkpoint_directory,
@@ -143,11 +147,18 @@ def _record_step(progress: Progress, step: int, metrics: Mapping[str, float], no
         metrics=metrics,
         step_time=now,
         durations=durations[-LATEST_STEPS:],
+        rewards=_add_reward(progress) if advanced else (),
         longest=max(progress.longest or 0, seconds) if seconds is not None else progress.longest,
         steps=progress.steps + (step - progress.step if advanced else 0),
         tokens=progress.tokens + (_find_finite(metrics, ("perf/total_num_tokens",)) or 0.0),
         updated=now,
     )
+
+
+def _add_reward(progress: Progress) -> tuple[float, ...]:
+    """The rewards of the latest steps, with the latest step's, whose metrics may come in several lines."""
+    reward = _find_finite(progress.metrics, METRICS["reward"])
+    return (*progress.rewards, *(() if reward is None else (reward,)))[-LATEST_STEPS:]
 
 
 def _read_step_seconds(metrics: Mapping[str, float]) -> float | None:

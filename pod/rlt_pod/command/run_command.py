@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 from rlt_pod.command import console, server
@@ -28,6 +29,7 @@ from rlt_pod.command.history import History
 from rlt_pod.command.log_file import LogFile
 from rlt_pod.command.nccl_warnings import VARIABLE, read_nccl_warnings
 from rlt_pod.command.records import Records
+from rlt_pod.command.run_record import keep_record
 from rlt_pod.report.driver_report import METRICS_PORT, PROGRESS_PREFIX
 from rlt_pod.report.metric_rules import DEFAULTS, Limit
 
@@ -129,7 +131,7 @@ def main(arguments: list[str]) -> int:
         checkpoint_directory=options.checkpoints,
         limits={rule: Limit(*limit) for rule, limit in options.metric_rules.items()},
     )
-    history = History(options.run_directory) if options.run_directory else None
+    history = History(options.run_directory) if options.run_directory and options.progress else None
     reader = ProgressReader(progress, output, history) if options.progress else None
     feed = reader.feed if reader else output.write
     signal_fd = _wake_on_signals()
@@ -143,6 +145,8 @@ def main(arguments: list[str]) -> int:
         exit_code = _run(export, None, signal_fd, feed)
     if reader:
         reader.end(exit_code, options.export_directory)
+    if options.run_directory:
+        keep_record(Path(options.run_directory), Path(options.verl_rollouts) if options.verl_rollouts else None)
     output.close()
     return exit_code
 
@@ -198,7 +202,7 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--export-directory", help="folder of the model in Hugging Face format, to report it")
     parser.add_argument("--log", help="file for the output, in addition to standard output")
-    parser.add_argument("--run-directory", help="folder for the metrics of each step, whose records are served")
+    parser.add_argument("--run-directory", help="folder of the run, whose metrics are kept and served")
     parser.add_argument("--verl-rollouts", help="folder of verl's responses (trainer.rollout_data_dir), to serve them")
     parser.add_argument(
         "--no-progress", dest="progress", action="store_false", help="the program reports its progress by itself"

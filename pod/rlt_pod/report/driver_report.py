@@ -14,7 +14,7 @@ STACK_FILE = "rlt-stacks"
 TRAINER_ERROR = "rlt-trainer: error:"
 """Start of the trainer's error message when it fails."""
 LATEST_STEPS = 10
-"""Number of steps in the mean duration that the ETA is based on."""
+"""Number of steps in the mean duration that the ETA is based on, and in the mean reward of a run."""
 METRICS = {
     "reward": ("critic/rewards/mean", "critic/score/mean", "rewards/margins"),
     "kl": ("actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -43,6 +44,7 @@ class Reporter:
         self._sinks = sinks or Sinks([])
         self._traces = traces
         self._durations: deque[float] = deque(maxlen=LATEST_STEPS)
+        self._rewards: deque[float] = deque(maxlen=LATEST_STEPS)
         self._metrics: Mapping[str, float] = {}
         self._limits = limits
         self._history = MetricHistory()
@@ -68,6 +70,7 @@ class Reporter:
             self._run.append_metrics(step, metrics)
             self._sinks.step(step, metrics)
         self._history = _read_history(self._run.path, step, self._limits)
+        self._rewards.extend(_read_rewards(self._run.path, step))
         self._publish(step=step, **({} if metrics is None else {"latest_checkpoint_step": step}))
 
     def step(
@@ -87,6 +90,7 @@ class Reporter:
         seconds = metrics["timing_s/step"]
         self._durations.append(seconds)
         self._metrics = metrics
+        self._rewards.extend(_find_reward(metrics))
         broken = list_broken(self._history, self._limits)
         self._publish(
             step=step,
@@ -94,6 +98,7 @@ class Reporter:
             seconds_per_step=sum(self._durations) / len(self._durations),
             longest_step_seconds=max(seconds, self._report.longest_step_seconds or 0),
             tokens_per_second=metrics["perf/total_num_tokens"] / seconds,
+            reward=sum(self._rewards) / len(self._rewards) if self._rewards else None,
             metrics=ProgressMetrics.model_validate(
                 {
                     field: next((metrics[name] for name in names if name in metrics), None)
@@ -161,6 +166,18 @@ def _read_history(run: Path, last: int, limits: Mapping[str, Limit]) -> MetricHi
             finite = {name: value for name, value in metrics.items() if value is not None}
             history = record(history, step, finite, limits)
     return forget_streaks(history)
+
+
+def _read_rewards(run: Path, last: int) -> list[float]:
+    """The rewards of the steps up to `last` that the run has recorded."""
+    lines = map(json.loads, read_history(run / METRICS_FILE, after=-1).splitlines())
+    return [reward for line in lines if line["step"] <= last for reward in _find_reward(line)]
+
+
+def _find_reward(metrics: Mapping[str, float | None]) -> list[float]:
+    """The reward of a step, if it has one that is finite."""
+    value = next((metrics[name] for name in METRICS["reward"] if name in metrics), None)
+    return [value] if value is not None and math.isfinite(value) else []
 
 
 def _now() -> str:

@@ -8,6 +8,8 @@ import { number } from "./text.js";
 
 export const view = { weight: 0, x: "step" };
 
+const average = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
 export function tiles(data) {
   const found = TILES.map((tile) => [tile, findTile(tile, data.metrics)]).filter(([, values]) => values);
   return el(
@@ -15,7 +17,8 @@ export function tiles(data) {
     { class: "tiles" },
     found.map(([tile, values]) => {
       const finite = values.filter(Number.isFinite);
-      const [first, last] = [finite[0], values.at(-1)];
+      const last = tile.window ? average(finite.slice(-tile.window)) : values.at(-1);
+      const first = tile.window ? average(finite.slice(0, tile.window)) : finite[0];
       const change = Number.isFinite(last) && finite.length > 1 ? last - first : null;
       return el(
         "div",

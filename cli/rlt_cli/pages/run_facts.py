@@ -1,0 +1,58 @@
+"""The part of `rlt status`'s page about the whole run: times, attempts, accelerators, checkpoint, results. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rlt.job_state import Job, get_reward
+from rlt.metric_text import WINDOW, Step, format_number
+from rlt_cli.age import format_age
+from rlt_cli.table import wrap
+
+SECONDS_PER_HOUR = 3600
+
+
+def format_run_facts(job: Job, history: Sequence[Step], now: datetime, width: int | None = None) -> list[str]:
+    """A line for each fact that is known. The results are left out if the history shows them."""
+    status = job.get("status", {})
+    facts = dict(_list_facts(status, now))
+    if not history and (results := _describe_results(status.get("progress") or {})):
+        facts["results"] = results
+    indent = max(map(len, facts), default=0)
+    return [line for label, text in facts.items() for line in wrap(text, width, start=f"{label:<{indent}}  ")]
+
+
+def _list_facts(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    started = status.get("startTime")
+    ended = status.get("completionTime")
+    if started:
+        yield "started", f"{started}, {format_age(started, now)} ago"
+    if ended:
+        until = datetime.fromisoformat(ended)
+        yield "ended", f"{ended}, after {format_age(started, until)}" if started else ended
+    restarts = status.get("restarts") or 0
+    disruptions = status.get("disruptions") or 0
+    if restarts or disruptions:
+        yield "attempts", f"{1 + restarts + disruptions}: {restarts} after a failure, {disruptions} after a disruption"
+    seconds = (status.get("activeSeconds") or 0) + _count_seconds(status.get("activeSince"), now)
+    if (accelerators := status.get("gpus")) and seconds:
+        hours = format_number(accelerators * seconds / SECONDS_PER_HOUR)
+        yield "accelerators", f"{accelerators} for {hours} accelerator hours of training"
+    checkpoint = status.get("checkpoint") or {}
+    if checkpoint.get("latestStep") is not None:
+        yield "checkpoint", f"step {checkpoint['latestStep']} in {checkpoint.get('path')}"
+    if exported := checkpoint.get("exportedPath"):
+        yield "model", exported
+
+
+def _describe_results(progress: Mapping[str, Any]) -> str:
+    reward = get_reward(progress)
+    metrics = progress.get("metrics", {})
+    values = {f"reward (mean of {WINDOW} steps)": reward, "KL": metrics.get("kl"), "entropy": metrics.get("entropy")}
+    return ", ".join(f"{label} {format_number(value)}" for label, value in values.items() if value is not None)
+
+
+def _count_seconds(since: str | None, now: datetime) -> float:
+    return max(0.0, (now - datetime.fromisoformat(since)).total_seconds()) if since else 0.0
