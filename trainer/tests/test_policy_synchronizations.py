@@ -29,11 +29,11 @@ MAX_IN_A_MICRO_BATCH = 3
 ROWS = 8
 
 
-class Synchronizations(TorchDispatchMode):
+class Synchronizations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts them, as if all tensors were on a device."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -70,7 +70,8 @@ def count(tiny_model: str, *, packed: bool, micro_batches: int, algorithm: dict[
         rollout_log_probs=zeros - 5,
     )
     batch = MiniBatch(experience, int(sequences.response_mask.sum()), ROWS, tuple(range(ROWS)))
-    with Synchronizations() as found:
+    found = Synchronizations()
+    with found:
         actor.update(batch)
     return found.names
 
