@@ -22,7 +22,7 @@ import yaml
 from markdown_page import CodeBlock, Page, read_page
 from rlt_api.schema.crd import GROUP
 from rlt_api.validation.validate import validate_manifest
-from rlt_operator.kuberay import KUBERAY_MINIMUM
+from rlt_core.kuberay import KUBERAY_MINIMUM
 from shell_commands import check_commands, prompted_commands
 
 ROOT = Path(__file__).parent.parent

@@ -104,7 +104,9 @@ AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_leng
 
 def quantity_value(quantity: str) -> float:
     """Convert a Kubernetes quantity to a number: "2Gi" -> 2147483648.0, "500m" -> 0.5."""
-    suffixes = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+    binary = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+    decimal = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+    suffixes = {**binary, **decimal}
     for suffix, factor in suffixes.items():
         if quantity.endswith(suffix):
             return float(quantity.removesuffix(suffix)) * factor

@@ -187,12 +187,11 @@ CASES = [
     Case("dpo", "spec.rollout.engine", {**pairs(), "rollout.engine": "transformers"}, "remove it"),
     Case("dpo", "spec.algorithm.filterGroups", {**pairs(), "algorithm.filterGroups": {}}, "remove it"),
     Case("dpo", "spec.algorithm.klInReward", {**pairs(), "algorithm.klInReward": {}}, "remove it"),
-    Case("dpo", "spec.algorithm.klLossCoef", {**pairs(), "algorithm.klLossCoef": 0.0}, "remove it"),
+    Case("dpo", "spec.algorithm.klLossCoef", {**pairs(), "algorithm.klLossCoef": 0.01}, "remove it"),
     Case("dpo", "spec.training.ppoMiniBatchSize", {**pairs(), "training.ppoMiniBatchSize": 16}, "remove it"),
     Case("dpo", "spec.training.ppoEpochs", {**pairs(), "training.ppoEpochs": 2}, "remove it"),
     Case("dpo", "spec.training.warmup", {**pairs(), "training.warmup": {"steps": 1}}, "remove it"),
     Case("dpo", "spec.observability.recordSteps", {**pairs(), "observability.recordSteps": [1]}, "remove it"),
-    Case("data-path", "spec.data.path", {"data.preset": "gsm8k"}),
     Case("data-path", "spec.data.path", {"data.path": "/d"}, cel=True),
     Case("image", "spec.cluster.image", {"cluster.image": None}),
     Case(
@@ -849,7 +848,7 @@ CASES = [
         {"model": QWEN_7B, "rollout.gpuMemoryUtilization": 0.9, **gpus()},
         "use 0.8",
     ),
-    Case("pod-memory", "spec.cluster.workers[0].resources.memory", {"model": QWEN_7B}, "use 70Gi"),
+    Case("pod-memory", "spec.cluster.workers[0].resources.memory", {"model": QWEN_7B}, "use 63Gi"),
     Case(
         "pod-memory",
         "spec.cluster.workers[0].resources.memory",

@@ -52,6 +52,16 @@ def test_gpus_have_separate_defaults(resource: str) -> None:
         assert (on_cpu[block][field], on_gpu[block][field]) == expected, f"{block}.{field}"
 
 
+@pytest.mark.parametrize("term", [{"klLossCoef": 0.01}, {"klInReward": {}}, {"dpo": {}}, {"klLossCoef": 0}], ids=str)
+def test_a_reference_is_offloaded_on_gpus(term: dict[str, Any]) -> None:
+    has_reference = term != {"klLossCoef": 0}
+    for accelerator in (None, GPU):
+        reference = resolve(make_job(accelerator, algorithm=term))["training"]["reference"]
+        assert bool(reference and reference["paramOffload"]) == (has_reference and accelerator is not None)
+    kept = {"totalSteps": 1, "trainBatchSize": 64, "reference": {"paramOffload": False}}
+    assert not resolve(make_job(GPU, algorithm=term, training=kept))["training"]["reference"]["paramOffload"]
+
+
 def micro_batches(*accelerators: dict[str, Any] | None, **blocks: Any) -> tuple[bool, int | None]:
     training = resolve(make_job(*accelerators, **blocks))["training"]
     return training["useDynamicBsz"], training["ppoMaxTokenLenPerDevice"]

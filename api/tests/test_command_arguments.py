@@ -142,6 +142,31 @@ def test_openrlhf_needs_its_devices(arguments: str, expected: str | None) -> Non
     assert not expected or expected in found[0].message
 
 
+@pytest.mark.parametrize(
+    ("options", "engine", "own_config"),
+    [
+        (["--config-name=ppo_megatron_trainer"], "megatron", False),
+        (["--config-name", "ppo_megatron_trainer.yaml", "--config-path=config"], "megatron", False),
+        (["-cn", "ppo_trainer"], "dp", False),
+        (["--config-name=ppo_megatron_trainer", "model_engine=dp"], "dp", False),
+        ([], None, False),
+        (["--config-name=mine"], None, True),
+        (["--config-path=/mnt/rlt", "--config-name=ppo_trainer"], None, True),
+    ],
+)
+def test_the_configs_that_verl_ships_are_known(options: list[str], engine: str | None, own_config: bool) -> None:
+    program = find_program([*VERL, *options, "trainer.nnodes=2"])
+    assert program
+    assert (program.values.get("model_engine"), program.own_config) == (engine, own_config)
+
+
+def test_a_shipped_config_has_the_keys_of_its_engine() -> None:
+    key = "actor_rollout_ref.actor.megatron.tensor_model_parallel_sizes=2"
+    assert any("did you mean" in each for each in warnings("--config-name=ppo_megatron_trainer", key))
+    fixed = key.replace("sizes", "size")
+    assert not warnings("--config-name=ppo_megatron_trainer", fixed, "trainer.nnodes=2")
+
+
 def test_without_the_runtime_the_devices_are_unknown() -> None:
     command = {"type": "command", "command": [*VERL, "trainer.nnodes=4"]}
     spec = {"runtimeRef": {"name": "gpu"}, "framework": command, "cluster": {"workers": [{"replicas": 2}]}}

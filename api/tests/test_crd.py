@@ -162,7 +162,17 @@ def test_unknown_field_is_rejected_with_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "value"), [("2", 2.0), ("500m", 0.5), ("2Gi", 2 * 2**30), ("1.5Gi", 1.5 * 2**30), ("3M", 3e6)]
+    ("quantity", "value"),
+    [
+        ("2", 2.0),
+        ("500m", 0.5),
+        ("2Gi", 2 * 2**30),
+        ("1.5Gi", 1.5 * 2**30),
+        ("3M", 3e6),
+        ("4Pi", 4 * 2**50),
+        ("1P", 1e15),
+        ("1E3", 1e3),
+    ],
 )
 def test_quantities(quantity: str, value: float) -> None:
     assert quantity_value(quantity) == value

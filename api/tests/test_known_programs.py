@@ -10,6 +10,8 @@ from job_specs import COMMAND, gpus, merged
 
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.known_programs import PROGRAMS, find_program, get_record
+from rlt_api.frameworks.registry import get_framework
+from rlt_api.frameworks.run import Run
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.validation.validate import validate_job
 from rlt_api.validation.warnings import find_warnings
@@ -156,3 +158,25 @@ def test_a_restart_without_the_switch_that_resumes_is_a_warning() -> None:
 def test_the_scripts_of_trl_do_not_resume() -> None:
     found = warn("trl grpo --output_dir /mnt/rlt/o", **{"failurePolicy.maxRestarts": 1})
     assert any("trainer.train(resume_from_checkpoint=True)" in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("line", "folder"),
+    [
+        ("rl @ rl.toml --output-dir /mnt/rlt/out --run.name a", "/mnt/rlt/out/a/checkpoints"),
+        ("rl @ rl.toml --output-dir /mnt/rlt/out --run.name a --run.dir b", "/mnt/rlt/out/b/checkpoints"),
+        ("rl @ rl.toml --output-dir /mnt/rlt/out --ckpt.output-dir /mnt/rlt/big", "/mnt/rlt/big/checkpoints"),
+        ("uv run trainer @ t.toml --output-dir /mnt/rlt/out", "/mnt/rlt/out/checkpoints"),
+        ("rl @ rl.toml --output-dir /mnt/rlt/out", None),
+        ("rl @ rl.toml --output-dir outputs --run.name a", None),
+    ],
+)
+def test_the_checkpoints_of_prime_rl_are_in_the_folder_of_the_run(line: str, folder: str | None) -> None:
+    spec = RLTrainingJobSpec.model_validate(merged(COMMAND, {"framework.command": line.split()}))
+    assert get_framework(spec).find_checkpoints(spec, Run("", "", "")) == folder
+
+
+def test_a_run_of_prime_rl_without_a_name_does_not_resume() -> None:
+    command = "rl --output-dir /mnt/rlt/out --ckpt.interval 5 --resume"
+    assert any("add --run.name" in each for each in warn(f"uv run {command}"))
+    assert not any("add --run.name" in each for each in warn(f"uv run {command} --run.name a"))

@@ -83,7 +83,8 @@ def test_names_that_kuberay_cannot_use_are_rejected(name: str) -> None:
 
 
 def test_memory_finding_shows_the_sum() -> None:
-    spec = merged(BUILTIN, {"model": QWEN_7B, **gpus(1)})
+    reference = {"algorithm.klLossCoef": 0.01, "training.reference": {"paramOffload": False}}
+    spec = merged(BUILTIN, {"model": QWEN_7B, **reference, **gpus(1)})
     (finding,) = validate_job("sum", spec).findings
     for part in (
         "24.8 GiB float32 weights",

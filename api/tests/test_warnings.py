@@ -9,7 +9,7 @@ import pytest
 import yaml
 from cases import CASES
 
-from rlt_api.blocks.algorithm import Algorithm, Estimator
+from rlt_api.blocks.algorithm import Algorithm, Estimator, PolicyLoss
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.validation.validate import validate_job
 from rlt_api.validation.warnings import ESTIMATORS_THAT_READ, LOSSES_THAT_READ, find_warnings
@@ -215,7 +215,7 @@ def variable(name: str, value: str = "1", **spec: Any) -> dict[str, Any]:
         ({"rollout": {"gpuMemoryUtilization": 0.95}, "cluster": {"workers": [GPUS]}}, "leaves 5% of the device"),
         ({"rollout": {"gpuMemoryUtilization": 0.9}, "cluster": {"workers": [GPUS]}}, None),
         ({"rollout": {"gpuMemoryUtilization": 0.95}}, "no accelerators, and the job trains on CPUs"),
-        ({"preflight": {"level": "full"}, "framework": COMMAND}, "spec.preflight.level: full: no step of framework"),
+        ({"preflight": {"level": "full"}, "framework": COMMAND}, "spec.preflight.level: full: the program is not a known"),
         ({"preflight": {"level": "full", "command": ["./smoke.sh"]}, "framework": COMMAND}, None),
         ({"preflight": {"command": ["./smoke.sh"]}, "framework": COMMAND}, "spec.preflight.command: given: it is"),
         ({"preflight": {"level": "full"}}, None),
@@ -246,5 +246,5 @@ def test_a_setting_without_effect_is_warned_about(spec: dict[str, Any], expected
 
 def test_the_tables_name_fields_and_choices() -> None:
     assert {*LOSSES_THAT_READ, *ESTIMATORS_THAT_READ} <= Algorithm.model_fields.keys()
-    assert {each for names in LOSSES_THAT_READ.values() for each in names} <= {"vanilla", "gspo", "cispo", "sapo"}
+    assert {each for names in LOSSES_THAT_READ.values() for each in names} <= set(get_args(PolicyLoss))
     assert {each for names in ESTIMATORS_THAT_READ.values() for each in names} <= set(get_args(Estimator))

@@ -1,6 +1,6 @@
 """Tokens per second against TRL's GRPOTrainer: the same tiny model, prompts, batch and lengths, on the same cores.
 
-TRL generates with transformers, its default. Its step has no weight sync, and no pass for old log-probabilities.
+TRL generates with transformers, its default. Its step has no weight sync.
 """
 
 from __future__ import annotations

@@ -37,13 +37,20 @@ def measure_driver(lengths: Sequence[int], ranks: int) -> Times:
     """Return the CPU seconds of the driver's thread, to move the tokens and for the whole step.
 
     A step receives the responses, gets log-probabilities from the ranks, computes advantages and metrics, and sends the
-    arguments of the update. The algorithm is the default, GRPO with a KL term. There are GROUP responses to a prompt.
+    arguments of the update. The algorithm is GRPO with a KL term. There are GROUP responses to a prompt.
     """
     torch.set_num_threads(1)
     prompts = len(lengths) // GROUP
-    training = {"trainBatchSize": prompts, "ppoMiniBatchSize": prompts // MINI_BATCHES}
+    training = {
+        "trainBatchSize": prompts,
+        "ppoMiniBatchSize": prompts // MINI_BATCHES,
+        "ppoEpochs": 2,  # so that all rows have a pass for old log-probabilities
+    }
     data = {"maxPromptLength": PROMPT_TOKENS, "maxResponseLength": max(lengths)}
-    config = build_config("/nowhere", data=data, training=training, rollout={"n": GROUP}, workers=ranks)
+    algorithm = {"klLossCoef": 0.001}
+    config = build_config(
+        "/nowhere", data=data, training=training, algorithm=algorithm, rollout={"n": GROUP}, workers=ranks
+    )
     sent = [Crossing.send(each) for each in draw_responses(lengths, engines=ranks)]
     rows = [
         Prompt(index, tuple(range(PROMPT_TOKENS)), "", "", "", "") for index in range(prompts) for _ in range(GROUP)

@@ -10,6 +10,7 @@ ROWS = {
     "weight-sync": "weight_sync:measure",
     "weight-sync-group": "weight_sync:measure_group",
     "checkpoint": "checkpoint:measure",
+    "passes": "passes:measure",
     "driver": "driver_tokens:measure",
     "ranks": "ranks:measure",
     "environment": "conversations:measure",

@@ -36,6 +36,7 @@ def measure() -> Row:
         config = build_config(
             folder,
             data={"maxResponseLength": RESPONSE_TOKENS},
+            algorithm={"klLossCoef": 0.001},
             training={"totalSteps": STEPS, "trainBatchSize": PROMPTS, "ppoMiniBatchSize": PROMPTS},
             rollout={"engine": "vllm", "n": N},
         )

@@ -21,6 +21,7 @@ COMMANDS = {
     "render": "Show the manifests that the operator creates for a job, without a cluster",
     "explain": "Describe a field of the API",
     "diagnose": "Find failures in logs, without a cluster",
+    "doctor": "Show what the cluster has and lacks for RL post-training",
     "run": "Run a job on this machine, without Kubernetes",
     "preflight": "Run the preflight checks of a job without its training",
     "diff": "Show what `rlt submit` would change in the cluster",
@@ -30,6 +31,7 @@ COMMANDS = {
     "watch": "Follow a job until it ends",
     "wait": "Wait until a condition of a job is True",
     "logs": "Show the log of a job or of one of its pods",
+    "events": "Show the events of a job, its Ray cluster and its pods",
     "ui": "Show runs on a page in the browser: metrics, rollouts, times and state",
     "dashboard": "Open the Ray dashboard of a job on this machine",
     "exec": "Run a command in a pod of a job",
@@ -53,6 +55,32 @@ COMMANDS = {
 
 ALIASES = {"apply": "submit", "create": "submit", "describe": "status", "list": "get", "ls": "get"}
 """Names of kubectl and similar programs -> the command."""
+MEANINGS = {
+    "abort": "cancel",
+    "attach": "logs --follow",
+    "check": "validate",
+    "cp": "export",
+    "history": "metrics",
+    "info": "status",
+    "jobs": "get",
+    "kill": "cancel",
+    "lint": "validate",
+    "pause": "suspend",
+    "port-forward": "dashboard",
+    "ps": "get",
+    "queue": "get",
+    "remove": "delete",
+    "rm": "delete",
+    "shell": "exec",
+    "show": "status",
+    "ssh": "exec",
+    "start": "submit",
+    "stop": "cancel",
+    "tail": "logs --follow",
+    "terminate": "cancel",
+    "unpause": "resume",
+}
+"""Name that users try -> the command that they mean. Those with an effect are suggestions, not aliases."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as in shells."""
 
@@ -75,7 +103,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            meant = find_nearest_word(args[0], COMMANDS, max_distance=2)
+            meant = MEANINGS.get(args[0]) or find_nearest_word(args[0], COMMANDS, max_distance=2)
             hint = f"Did you mean {meant}?" if meant else f"Try {program_name()} --help."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

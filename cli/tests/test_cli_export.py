@@ -58,7 +58,7 @@ def test_a_checkpoint_that_cannot_be_exported(manifest: Manifest, step: int | No
         ({}, 15),
         ({"saveFreq": 7}, 14),
         ({"saveFreq": 7, "maxToKeep": 1}, 20),
-        ({"maxToKeep": None}, 5),
+        ({"maxToKeep": 0}, 5),
         ({"keepBest": True}, 5),
     ],
     ids=["kept", "between", "last", "all", "best"],

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from rlt_cli.main import ALIASES, COMMANDS, cli
+from rlt_cli.main import ALIASES, COMMANDS, MEANINGS, cli
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -29,6 +29,18 @@ def test_a_mistyped_command_gets_a_suggestion() -> None:
     done = run("valdate", "job.yaml")
     assert done.exit_code == 2
     assert "No such command 'valdate'. Did you mean validate?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("stop", "cancel"), ("rm", "delete"), ("ps", "get"), ("tail", "logs --follow")]
+)
+def test_a_name_with_the_meaning_of_a_command_gets_a_suggestion(name: str, meant: str) -> None:
+    assert f"No such command {name!r}. Did you mean {meant}?" in run(name, "sum").stderr
+
+
+def test_suggestions_are_commands() -> None:
+    assert {meant.partition(" ")[0] for meant in MEANINGS.values()} <= set(COMMANDS)
+    assert not MEANINGS.keys() & (COMMANDS.keys() | ALIASES.keys())
 
 
 @pytest.mark.parametrize(("alias", "name"), ALIASES.items())

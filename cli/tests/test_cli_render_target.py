@@ -94,7 +94,7 @@ def test_files_are_written_into_a_new_directory(tmp_path: Path) -> None:
     directory = tmp_path / "new/dstack"
     done = rlt(ARITHMETIC, "--target", "dstack", "--directory", str(directory))
     assert (done.exit_code, done.stdout) == (0, "")
-    names = [f"arithmetic-grpo.{each}" for each in ("dstack.yml", "fleet.dstack.yml", "programs.base64")]
+    names = [f"arithmetic-grpo.{each}" for each in ("dstack.yml", "fleet.dstack.yml", "programs.base85")]
     assert sorted(path.name for path in directory.iterdir()) == names
     assert str(directory / names[0]) in done.stderr
 

@@ -125,12 +125,15 @@ class Client:
     def wait(self, job: Job | str, condition: str = "Succeeded", *, timeout: float | None = None) -> Job:
         """Wait until a condition is True, at most `timeout` seconds. Returns the job.
 
-        Raises JobFailedError if it cannot become True, and WaitTimeoutError.
+        `condition` is a type, or a type and a status: "Suspended=False". Raises UnknownConditionError before it
+        connects, JobFailedError if the condition cannot become True, and WaitTimeoutError.
         """
         from rlt.lifecycle import wait_for_condition
+        from rlt.wanted_condition import parse_wanted_condition
 
         name = _name(job)
-        return self._call(job, lambda connection: _parse(wait_for_condition(connection, name, condition, timeout)))
+        wanted = parse_wanted_condition(condition)
+        return self._call(job, lambda connection: _parse(wait_for_condition(connection, name, wanted, timeout)))
 
     @overload
     def metrics(self, job: Job | str, *, since: int = 0, library: Literal["pandas"] = "pandas") -> pandas.DataFrame: ...

@@ -8,11 +8,12 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlt.errors import ClusterError, FieldConflictError, InvalidJobError, NotFoundError, UnavailableError
 from rlt.kube_context import KubeContext
+from rlt.kubeconfig import find_kubeconfig_problem
 from rlt.program import program_name
 from rlt_api.findings.masking import mask_json
 from rlt_api.schema.crd import KIND
@@ -44,9 +45,21 @@ class Connection:
 
     async def list_jobs(self, *, all_namespaces: bool = False, selector: str | None = None) -> list[Manifest]:
         """The jobs of the namespace or of all namespaces that match a label selector."""
+        jobs, _ = await self.list_jobs_with_version(all_namespaces=all_namespaces, selector=selector)
+        return jobs
+
+    async def list_jobs_with_version(
+        self, *, all_namespaces: bool = False, selector: str | None = None
+    ) -> tuple[list[Manifest], str]:
+        """As `list_jobs`, and the resourceVersion at which `watch_jobs` continues."""
         query = {"labelSelector": selector} if selector else {}
-        jobs = await self.api.list(api_paths.jobs(None if all_namespaces else self.namespace), **query)
-        return [prepare_output(job) for job in jobs]
+        path = api_paths.jobs(None if all_namespaces else self.namespace)
+        jobs, version = await self.api.list_with_version(path, **query)
+        return [prepare_output(job) for job in jobs], version
+
+    def in_namespace(self, namespace: str | None) -> Connection:
+        """The connection for another namespace; None: the same."""
+        return self if namespace is None else replace(self, namespace=namespace)
 
     async def get_job(self, name: str) -> Manifest:
         """One job. Raises NotFoundError if it does not exist."""
@@ -58,6 +71,37 @@ class Connection:
             )
         return prepare_output(job)
 
+    async def watch_jobs(
+        self, version: str, *, all_namespaces: bool = False, selector: str | None = None
+    ) -> AsyncIterator[Manifest]:
+        """Yield a job after each of its changes since a resourceVersion, also the last state of a deleted job.
+
+        If the API server is unavailable, it notifies and retries. After an interruption it yields all jobs.
+        """
+        query = {"labelSelector": selector} if selector else {}
+        path = api_paths.jobs(None if all_namespaces else self.namespace)
+        interrupted = False
+        while True:
+            try:
+                if interrupted:
+                    jobs, version = await self.list_jobs_with_version(all_namespaces=all_namespaces, selector=selector)
+                    interrupted = False
+                    for job in jobs:
+                        yield job
+                async for kind, job in self.api.watch(
+                    path, resourceVersion=version, allowWatchBookmarks="true", **query
+                ):
+                    version = job["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK":
+                        yield prepare_output(job)
+            except ApiError as error:
+                if error.rejected and error.status != 410:
+                    raise
+                if not interrupted and error.status != 410:
+                    self.notify(f"waiting for the API server: {error}")
+                interrupted = True
+                await asyncio.sleep(RETRY_S)
+
     async def list_pods(self, name: str) -> list[Manifest]:
         """The pods of a job, the head first."""
         pods = await self.api.list(api_paths.pods(self.namespace), labelSelector=f"{JOB_LABEL}={name}")
@@ -65,7 +109,18 @@ class Connection:
 
     async def list_events(self, name: str) -> list[Manifest]:
         """The events of a job, the latest first."""
-        selector = f"involvedObject.kind={KIND},involvedObject.name={name}"
+        return await self._list_events_of(KIND, name)
+
+    async def list_all_events(self, name: str) -> list[Manifest]:
+        """The events of a job, its RayCluster and its pods, the latest first. Raises NotFoundError without the job."""
+        await self.get_job(name)
+        pods = [pod["metadata"]["name"] for pod in await self.list_pods(name)]
+        objects = [(KIND, name), ("RayCluster", name), *(("Pod", pod) for pod in pods)]
+        found = await asyncio.gather(*(self._list_events_of(kind, each) for kind, each in objects))
+        return sorted((event for events in found for event in events), key=get_event_time, reverse=True)
+
+    async def _list_events_of(self, kind: str, name: str) -> list[Manifest]:
+        selector = f"involvedObject.kind={kind},involvedObject.name={name}"
         events = await self.api.list(api_paths.events(self.namespace), fieldSelector=selector)
         return sorted(map(prepare_output, events), key=get_event_time, reverse=True)
 
@@ -206,15 +261,32 @@ async def connect(kube_context: KubeContext, notify: Callable[[str], None] = LOG
 
 async def open_connection(kube_context: KubeContext, notify: Callable[[str], None] = LOG.warning) -> Connection:
     """As `connect`. The caller closes `api`, and converts later errors."""
-    files = (kube_context.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
-    if not in_cluster() and not any(Path(file).expanduser().exists() for file in files):
-        message = f"Cannot connect to a cluster: {', '.join(files)} does not exist."
-        raise ClusterError(message, next="export KUBECONFIG=FILE, or pass --kubeconfig FILE")
+    given = kube_context.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [Path(file).expanduser() for file in given.split(os.pathsep) if file]
+    next_command = "export KUBECONFIG=FILE, or pass --kubeconfig FILE"
+    if not in_cluster() and not any(file.exists() for file in files):
+        message = f"Cannot connect to a cluster: {', '.join(given.split(os.pathsep))} does not exist."
+        raise ClusterError(message, next=next_command)
+    if not in_cluster() and (problem := find_kubeconfig_problem(files, kube_context.context)):
+        raise ClusterError(f"Cannot connect to a cluster: {problem}.", next=next_command)
     try:
         api, default = await connect_as_user(kubeconfig=kube_context.kubeconfig, context=kube_context.context)
     except NoConnectionError as error:
         raise ClusterError(f"Cannot connect to a cluster: {error}.", next="kubectl config get-contexts") from error
+    api.on_warning = _print_once(notify)
     return Connection(api, kube_context.namespace or default, kube_context, notify)
+
+
+def _print_once(notify: Callable[[str], None]) -> Callable[[str], None]:
+    """Pass each of the API server's warnings on once, as kubectl does."""
+    printed: set[str] = set()
+
+    def show(text: str) -> None:
+        if text not in printed:
+            printed.add(text)
+            notify(f"warning: {text}")
+
+    return show
 
 
 @contextmanager

@@ -55,6 +55,10 @@ class UnavailableError(RltError):
     """The state of the job does not allow the request: its program does not run, or it has ended."""
 
 
+class UnknownConditionError(RltError):
+    """No job has the condition."""
+
+
 class JobFailedError(RltError):
     """The condition cannot become True: the job has ended, or was deleted. `job`: the object, None if deleted."""
 

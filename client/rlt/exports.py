@@ -89,7 +89,7 @@ def _is_deleted(spec: RLTrainingJobSpec, step: int, latest: int) -> bool:
         return False
     # The multiples of saveFreq after `step`, and `latest` if it is not one of them.
     later = -(-latest // checkpoint.save_freq) - step // checkpoint.save_freq
-    return checkpoint.max_to_keep is not None and later >= checkpoint.max_to_keep
+    return 0 < checkpoint.max_to_keep <= later
 
 
 def get_export_path(export_job: Manifest) -> str:

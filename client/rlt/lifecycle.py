@@ -8,7 +8,8 @@ from contextlib import aclosing
 
 from rlt.connection import Connection
 from rlt.errors import JobFailedError, UnavailableError, WaitTimeoutError
-from rlt.job_state import can_become_true, get_condition, is_true, summarize
+from rlt.job_state import get_condition, is_true, summarize
+from rlt.wanted_condition import WantedCondition
 from rlt_api.status.conditions import Reason
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
@@ -45,21 +46,26 @@ async def delete_jobs(connection: Connection, *names: str) -> list[Manifest]:
     """Delete jobs. If one does not exist, none is deleted. Returns the jobs before the deletion."""
     jobs = [await connection.get_job(name) for name in names]
     for job in jobs:
-        metadata = job["metadata"]
-        await connection.api.delete(api_paths.job(connection.namespace, metadata["name"]), uid=metadata["uid"])
+        await delete_job(connection, job)
     return jobs
+
+
+async def delete_job(connection: Connection, job: Manifest) -> None:
+    """Delete the stored job and its cluster."""
+    metadata = job["metadata"]
+    await connection.api.delete(api_paths.job(metadata["namespace"], metadata["name"]), uid=metadata["uid"])
 
 
 async def wait_for_condition(
     connection: Connection,
     name: str,
-    wanted: str,
+    wanted: WantedCondition,
     timeout_s: float | None,
     show: Callable[[Manifest], None] = lambda job: None,
 ) -> Manifest:
-    """Wait until a condition of a job is True, and show the job after each change. Returns the job.
+    """Wait until a condition of a job has a status, and show the job after each change. Returns the job.
 
-    Raises JobFailedError if the condition cannot become True, and WaitTimeoutError. A timeout of 0 reads the job once.
+    Raises JobFailedError if it cannot have it, and WaitTimeoutError. A timeout of 0 reads the job once.
     """
     status_command = connection.kube_context.command_line(f"status {name}")
     job = None
@@ -67,9 +73,9 @@ async def wait_for_condition(
         async with asyncio.timeout(timeout_s or None):
             async with aclosing(_observe(connection, name, once=timeout_s == 0)) as jobs:
                 async for job in jobs:
-                    if is_true(job, wanted):
+                    if wanted.is_met(job):
                         return job
-                    if not can_become_true(job, wanted):
+                    if not wanted.can_be_met(job):
                         raise JobFailedError(f"{name}: {summarize(job)}", job=job, next=status_command)
                     show(job)
     except TimeoutError:

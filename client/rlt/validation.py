@@ -10,6 +10,7 @@ from typing import Any
 from rlt.chat_template import validate_chat_template, warn_local_template
 from rlt.manifest_files import Document, read_documents
 from rlt.model_config import validate_local_model
+from rlt.volume_claims import SIZE, is_claim, warn_small_claim
 from rlt_api.findings.finding import Finding
 from rlt_api.model import ApiModel
 from rlt_api.rules.metadata import GENERATED_SUFFIX_LENGTH
@@ -98,7 +99,9 @@ def validate_documents(documents: Sequence[Document], policy: RuntimePolicy = AN
         if not found and document.manifest["kind"] == RUNTIME_KIND:
             runtimes[get_name(document.manifest)] = document.manifest["spec"]
     findings += _find_duplicates(own)
-    notes = [_other_kind_note(document) for document in others] + _missing_runtime_notes(own, runtimes, policy)
+    jobs = dict(_resolve_jobs(own, runtimes, policy))
+    notes = [note for document in others for note in _other_kind_notes(document, jobs)]
+    notes += _missing_runtime_notes(own, runtimes, policy)
     notes += [note for document in own for note in _warning_notes(document, runtimes, policy)]
     findings.sort(key=lambda each: (own.index(each[0]), each[0].line_of(each[1].field)))
     return ValidatedFiles(tuple(own), tuple(findings), runtimes, tuple(notes), policy)
@@ -151,21 +154,41 @@ def _has_other_kind(manifest: Mapping[str, Any]) -> bool:
     return not version.startswith(GROUP) and not difflib.get_close_matches(kind.lower(), RLT_KINDS, cutoff=0.7)
 
 
-def _other_kind_note(document: Document) -> Note:
-    kind = f"{document.manifest['apiVersion']} {document.manifest['kind']}"
-    return Note(document.file, document.line, f"{kind} is not an rlt kind: not validated")
+def _resolve_jobs(
+    documents: Sequence[Document], runtimes: Mapping[str, Mapping[str, Any]], policy: RuntimePolicy
+) -> Iterator[tuple[str, RLTrainingJobSpec]]:
+    """The names and resolved specs of the jobs whose types are valid and whose runtime is known."""
+    for document in documents:
+        match document.manifest:
+            case {"kind": "RLTrainingJob", "metadata": dict(metadata), "spec": dict(spec)} if metadata:
+                name = get_runtime_name(document.manifest, policy)
+                known = name is None or name in runtimes
+                resolved = validate_job("any", spec, runtimes.get(name or "")).spec if known else None
+                if resolved is not None:
+                    yield str(metadata.get("name") or metadata.get("generateName")), resolved
+
+
+def _other_kind_notes(document: Document, jobs: Mapping[str, RLTrainingJobSpec]) -> Iterator[Note]:
+    """Whether a PersistentVolumeClaim of a job is too small. Other objects are not validated."""
+    manifest = document.manifest
+    users = {name: spec for name, spec in jobs.items() if is_claim(manifest, spec.storage.claim_name)}
+    for sentence in warn_small_claim(manifest, users):
+        yield Note(document.file, document.line_of(SIZE), sentence)
+    if not users:
+        kind = f"{manifest['apiVersion']} {manifest['kind']}"
+        yield Note(document.file, document.line, f"{kind} is not an rlt kind: not validated")
 
 
 def _missing_runtime_notes(
     documents: Sequence[Document], runtimes: Mapping[str, object], policy: RuntimePolicy
 ) -> list[Note]:
+    advice = " here; the cluster applies them" if policy.unknown else "; pass it with --runtime FILE"
     names = {document: get_runtime_name(document.manifest, policy) for document in documents}
     return [
         Note(
             document.file,
             document.line_of("spec.runtimeRef"),
-            f"runtime {name} is not in the given files: rules that need it were not applied; pass it with "
-            "--runtime FILE",
+            f"runtime {name} is not in the given files: rules that need it were not applied{advice}",
         )
         for document, name in names.items()
         if name is not None and name not in runtimes

@@ -54,6 +54,14 @@ FRAMEWORKS = (
         "builtin",
     ),
     Conversion(
+        "GRPO with verl's default of the KL loss",
+        f"{VERL} {SETTINGS} algorithm.adv_estimator=grpo actor_rollout_ref.actor.use_kl_loss=True "
+        "actor_rollout_ref.rollout.n=5",
+        {"algorithm": {"advEstimator": "grpo", "klLossCoef": 0.001}},
+        (),
+        "builtin",
+    ),
+    Conversion(
         "DAPO",
         f"{VERL} {SETTINGS} actor_rollout_ref.rollout.n=16 algorithm.adv_estimator=grpo "
         "algorithm.filter_groups.enable=True "

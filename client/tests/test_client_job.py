@@ -15,8 +15,11 @@ from rlt import Job, blocks
 from rlt.blocks import Accelerator, Cluster, Data, Lora, Model, Resources, Reward, Rollout, Training, WorkerGroup
 from rlt.errors import InvalidJobError, JobFailedError, RltError
 from rlt.job import Blocks
+from rlt.manifest_files import Document
+from rlt.validation import validate_documents
 from rlt_api.model import ApiModel
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.runtime_policy import RuntimePolicy
 from rlt_cli.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -149,3 +152,15 @@ def test_the_import_loads_no_other_package() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in eval(done.stdout)}
     assert not loaded & {"kubernetes", "aiohttp", "pandas", "polars", "pydantic", "yaml", "rlt_core", "rlt_api"}
+
+
+def test_a_note_about_a_runtime_of_the_cluster_names_no_option() -> None:
+    manifest = {
+        "apiVersion": "rlt.dev/v1alpha1",
+        "kind": "RLTrainingJob",
+        "metadata": {"name": "a"},
+        "spec": {"runtimeRef": {"name": "h100"}},
+    }
+    document = Document("job.yaml", 1, manifest, {})
+    (note,) = validate_documents([document], RuntimePolicy(unknown=True)).notes
+    assert note.message.endswith("rules that need it were not applied here; the cluster applies them")

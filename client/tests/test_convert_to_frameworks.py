@@ -115,6 +115,7 @@ SAME = {
     "num_gpus_per_node", "add_token_level_kl", "actor_infer.generating_args.max_new_tokens", "trainer.n_gpus_per_node",
     "actor_rollout_ref.actor.optim", "actor_rollout_ref.actor.optim.lr", "algorithm.use_kl_in_reward",
     "actor_train.data_args.messages", "actor_train.strategy_args.strategy_config",
+    "actor_rollout_ref.actor.kl_loss_coef",
 }  # fmt: skip
 """Settings that have their default, or a value that follows from others."""
 

@@ -16,7 +16,14 @@ from rlt import Job
 from rlt.manifest_files import parse_documents
 from rlt.offline_job import build_offline_job, detect_network
 from rlt.validation import validate_documents
+from rlt_api.model import quantity_value
+from rlt_api.rules.device_memory import list_moments
+from rlt_api.rules.engine_memory import cache_share, read_trained
+from rlt_api.rules.memory_parts import GIB
+from rlt_api.rules.volume_size import list_volume_parts
+from rlt_api.spec.runtime import resolve
 from rlt_api.status.network import NetworkStatus
+from rlt_api.validation.validate import validate_job
 from rlt_core.fabric.nodes import parse_nodes
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -80,6 +87,40 @@ def test_a_warning_has_a_comment_at_its_field(path: Path) -> None:
         field = re.match(r"[\w.\[\]]+", note.message)
         if field and field[0].startswith("spec."):
             assert "#" in lines[documents[0].line_of(field[0]) - 1], note.message
+
+
+def test_qwen3_30b_a3b_has_room_on_each_gpu_and_on_its_volume() -> None:
+    """The numbers in the comments of example 32 and of its volume."""
+    spec = validate_job("qwen3-30b-a3b", load("qwen3-30b-a3b").manifest["spec"]).spec
+    assert spec
+    trained = read_trained(spec)
+    share = cache_share(spec)
+    assert trained
+    assert share
+    device = 79 * GIB
+    assert share * device / GIB == pytest.approx(20, abs=1)
+    peaks = [moment.bytes / GIB for moment in list_moments(spec, *trained, device)]
+    assert max(peaks) < 70
+    volume = yaml.safe_load((FOLDER / "volumes/h100.yaml").read_text())
+    size = volume["spec"]["resources"]["requests"]["storage"]
+    kept = sum(part.bytes for part in list_volume_parts(spec)) / GIB
+    assert 1.2 * kept < quantity_value(size) / GIB < 1.5 * kept
+
+
+@pytest.mark.parametrize("name", ["h100", "mi300x", "l4"])
+def test_a_short_job_fits_the_runtimes_and_gets_their_gpus(name: str) -> None:
+    model = {"path": "Qwen/Qwen3-0.6B", "lora": {"rank": 8}}
+    training = {"totalSteps": 10, "trainBatchSize": 32}
+    spec = {"runtimeRef": {"name": name}, "model": model, "data": {"preset": "gsm8k"}, "training": training}
+    head = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": "short"}}
+    text = [(FOLDER / f"{folder}/{name}.yaml").read_text() for folder in ("runtimes", "volumes")]
+    text.append(yaml.safe_dump({**head, "spec": {**spec, "cluster": {"workers": [{"replicas": 1}]}}}))
+    documents = list(parse_documents("short.yaml", "\n---\n".join(text).encode()))
+    validated = validate_documents(documents)
+    assert (validated.findings, validated.notes) == ((), ())
+    (job,) = validated.jobs()
+    (group,) = resolve(job["spec"], validated.runtimes[name])["cluster"]["workers"]
+    assert group["pool"] == name
 
 
 @pytest.mark.parametrize(

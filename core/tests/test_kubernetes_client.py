@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from kubernetes.aio import client
+from multidict import CIMultiDict
 
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
 
@@ -31,6 +32,9 @@ async def respond(request: web.Request) -> web.StreamResponse:
         case "/echo":
             body = {"type": request.content_type, "body": await request.json(), "query": dict(request.query)}
             return web.json_response(body)
+        case "/warned":
+            warnings = [("Warning", '299 - "the \\"old\\" field is deprecated"'), ("Warning", '299 - "unknown field"')]
+            return web.json_response({}, headers=CIMultiDict(warnings))
         case "/log":
             return web.Response(text="first\nsecond\nthe end")
     return web.Response(status=500, text="broken")
@@ -68,6 +72,13 @@ async def test_get_returns_the_object_or_none(api: KubernetesApi) -> None:
     assert await api.get("/missing") is None
     with pytest.raises(UnknownResourceError, match="could not find the resource"):
         await api.get("/unknown")
+
+
+async def test_warnings_of_the_api_server_are_reported(api: KubernetesApi) -> None:
+    warnings: list[str] = []
+    api.on_warning = warnings.append
+    await api.send("GET", "/warned")
+    assert warnings == ['the "old" field is deprecated', "unknown field"]
 
 
 async def test_apply_sends_the_manifest_as_field_owner(api: KubernetesApi) -> None:

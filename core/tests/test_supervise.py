@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlt_core.knowledge.diagnosis import diagnose_logs
-from rlt_core.targets.programs import build_programs_archive
+from rlt_core.targets.programs import SUPERVISED, build_programs_archive
 from rlt_pod.preflight.table import format_table, print_preflight
 from rlt_pod.report.driver_report import PREFLIGHT_PREFIX
 
@@ -30,7 +30,7 @@ print("attempt", folder.name, flush=True)
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
     file = tmp_path / "rlt_pod.pyz"
-    file.write_bytes(build_programs_archive())
+    file.write_bytes(build_programs_archive(frozenset([*SUPERVISED, "preflight"])))
     return file
 
 

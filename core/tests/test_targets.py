@@ -22,7 +22,7 @@ from rlt_core.targets.docker import build_docker_script
 from rlt_core.targets.dstack import build_fleet, build_task
 from rlt_core.targets.launch import Launch, build_launch, decide_host_network
 from rlt_core.targets.left_out import find_left_out
-from rlt_core.targets.programs import build_programs_archive
+from rlt_core.targets.programs import SUPERVISED, build_programs_archive
 from rlt_core.targets.ray import build_ray_script
 from rlt_core.targets.shell import PROGRAMS_MARK
 from rlt_core.targets.slurm import SlurmOptions, build_slurm_script
@@ -245,7 +245,8 @@ def test_the_end_of_a_script_is_the_archive_of_programs(build: Callable[[Launch]
         ["bash", script, "submit"], capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
     )
     assert done.stdout.startswith("trained\n")
-    assert (tmp_path / "configs/sum-11111111/rlt_pod.pyz").read_bytes() == build_programs_archive()
+    archive = tmp_path / "configs/sum-11111111/rlt_pod.pyz"
+    assert archive.read_bytes() == build_programs_archive(frozenset(SUPERVISED))
 
 
 @pytest.mark.parametrize("runtime", ["docker", "podman"])

@@ -37,6 +37,8 @@ PACKAGES = (
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 NODE_TIMEOUT_S = 10
 """SlurmdTimeout: a node that does not respond for this time is down."""
+CREDENTIAL_S = 5
+"""cred_expire of AuthInfo: also how long a requeued job waits. Default: 120. https://slurm.schedmd.com/slurm.conf.html"""
 
 CONFIG = """\
 ClusterName=rlt
@@ -44,7 +46,7 @@ SlurmctldHost={machine}({address})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire={cred_expire}
 CryptoType=crypto/munge
 PluginDir={libraries}/slurm-wlm
 StateSaveLocation={folder}/state
@@ -169,6 +171,7 @@ def write_config(folder: Path, names: Sequence[str], cpus: int) -> None:
         machine=socket.gethostname(),
         address=MACHINE,
         timeout=NODE_TIMEOUT_S,
+        cred_expire=CREDENTIAL_S,
     )
     (folder / "state").mkdir(parents=True)
     (folder / "slurm.conf").write_text(text)

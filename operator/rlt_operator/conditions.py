@@ -46,7 +46,7 @@ DEFAULTS: ConditionUpdates = {
 """Conditions that a verdict does not list. Admitted, FabricVerified and PreflightPassed have no default: not every job
 has a queue or preflight checks, and the fabric is decided later."""
 
-WITHOUT_EVENT = {ConditionType.FABRIC_VERIFIED, ConditionType.CLUSTER_READY}
+WITHOUT_EVENT = {ConditionType.ACCEPTED, ConditionType.FABRIC_VERIFIED, ConditionType.CLUSTER_READY}
 """Conditions on the way to Running. They have events for their problems only."""
 
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlt_api.schema.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION, build_job_crd, build_runtime_crd
+from rlt_core.crd_fields import list_fields, list_missing_fields
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
-from rlt_operator.crd_fields import list_fields, list_missing_fields
 
 INTERVAL_S = 30.0
 """Interval between checks. A check of an unchanged CRD requests its metadata only."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from rlt_api.status.job_status import Phase, RLTrainingJobStatus
+from rlt_api.status.job_status import Phase, Progress, RLTrainingJobStatus
 from rlt_core.job import Job
 from rlt_operator.conditions import get_reason
 
@@ -72,6 +72,12 @@ class JobMetrics(Collector):
             values=_list_values(status),
         )
 
+    def record_progress(self, namespace: str, name: str, progress: Progress | None) -> None:
+        """Replace the progress of a recorded job."""
+        recorded = self._jobs.get((namespace, name))
+        if recorded:
+            self._jobs[namespace, name] = replace(recorded, values={**recorded.values, **_list_progress(progress)})
+
     def forget(self, namespace: str, name: str) -> None:
         """Remove a job that no longer exists."""
         self._jobs.pop((namespace, name), None)
@@ -110,13 +116,18 @@ class JobMetrics(Collector):
 
 
 def _list_values(status: RLTrainingJobStatus) -> dict[str, float | None]:
-    progress = status.progress
     cluster = status.ray_cluster
     return {
         "gpus": status.gpus,
         "ready_workers": cluster.ready_workers if cluster else 0,
         "restarts": status.restarts or 0,
         "disruptions": status.disruptions or 0,
+        **_list_progress(status.progress),
+    }
+
+
+def _list_progress(progress: Progress | None) -> dict[str, float | None]:
+    return {
         "step": progress.step if progress else None,
         "total_steps": progress.total_steps or None if progress else None,
         "tokens_per_second": progress.tokens_per_second if progress else None,

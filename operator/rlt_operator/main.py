@@ -37,7 +37,7 @@ from rlt_operator.reconcile.orphans import count_orphans
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.tasks import measure_loop_delay, start, stop_on_signal, wait_for_first
 from rlt_operator.token_key import KeyLocation, load_token_key
-from rlt_operator.watch import watch
+from rlt_operator.watch import KopfWatch
 from rlt_operator.webhook.certificates import CertificateLocation, keep_certificate
 from rlt_operator.work_queue import WorkQueue
 
@@ -94,13 +94,16 @@ async def run(
         queue = WorkQueue(
             lambda key: reconcile_isolated(sources, send, events, failures, key), lambda key: sources.cache.has_job(key)
         )
-        sources = Sources(api, Cache(queue.wake), RayPoller(send, queue.wake), runtimes, access, tokens)
+        kopf_watch = KopfWatch()
+        sources = Sources(
+            api, Cache(queue.wake, kopf_watch.select), RayPoller(send, queue.wake), runtimes, access, tokens
+        )
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(events.flush)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
-        reconciliation = Reconciliation(api, selection, sources, token_key, queue, crds, synced)
+        reconciliation = Reconciliation(api, selection, sources, token_key, queue, kopf_watch, crds, synced)
         tasks.append(start(reconciliation.run(stack), stack))
         await wait_for_first(tasks)
     log.info("stopped")
@@ -116,6 +119,7 @@ class Reconciliation:
     token_key: KeyLocation | None
     """Where the key for the tokens of Ray is; None if it is not stored."""
     queue: WorkQueue
+    kopf_watch: KopfWatch
     crds: CrdCheck
     synced: asyncio.Event
     """Set when the cache is complete."""
@@ -125,12 +129,14 @@ class Reconciliation:
         _count_from(self.sources.cache)
         start(measure_loop_delay(), stack)
         await check_access(self.api, self.selection)
-        watching = start(self.sources.cache.watches.run(self.api, self.selection), stack)
+        cache = self.sources.cache
+        watching = start(cache.watches.run(self.api, self.selection), stack)
+        with_kopf = start(self.kopf_watch.run(cache.receive_job, self.queue.wake_all), stack)
         start(self.crds.run(), stack)
-        await wait_for_first([watching, start(self._lead(), stack)])
+        await wait_for_first([watching, with_kopf, start(self._lead(), stack)])
 
     async def _lead(self) -> None:
-        """Wait for the cache and the leadership, then reconcile."""
+        """Wait for the cache and the leadership, then reconcile until cancelled."""
         await self.sources.cache.watches.wait()
         gc.collect()
         gc.freeze()  # what remains is not searched for garbage again, which would block the event loop
@@ -139,7 +145,7 @@ class Reconciliation:
         self.sources.tokens.key = await load_token_key(self.api, self.token_key)
         self.queue.start()
         await delete_unused_programs(self.api, self.sources.cache)
-        await watch(self.queue.wake_all)
+        await asyncio.Event().wait()
 
 
 def _count_from(cache: Cache) -> None:

@@ -103,6 +103,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         images=tuple(sorted({each["imageID"].rpartition("@")[2] for each in main if each.get("imageID")})),
         ready_since=_parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         tolerations=tuple(parse_toleration(each) for each in manifest.get("spec", {}).get("tolerations", [])),
+        created=_parse_time(metadata.get("creationTimestamp")),
     )
 
 

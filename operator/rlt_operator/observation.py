@@ -18,8 +18,8 @@ from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.earlier_job import Missing
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
+from rlt_core.kuberay import KubeRay
 from rlt_operator.conditions import format_time
-from rlt_operator.kuberay import KubeRay
 
 MIN_PROGRESS_INTERVAL_S = 2.5
 """Interval between status writes of progress with few running jobs."""
@@ -129,6 +129,8 @@ class Pod:
     ready_since: datetime | None = None
     """When it became ready, if it is."""
     tolerations: tuple[Toleration, ...] = ()
+    created: datetime | None = None
+    """When it was created."""
 
 
 @dataclass(frozen=True)

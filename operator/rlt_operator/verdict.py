@@ -64,6 +64,8 @@ class Verdict:
     findings: tuple[FailureFinding, ...] | None = None
     """The known failures of the attempt. None keeps the recorded ones."""
     requeue_after: float | None = WAITING_INTERVAL_S
+    is_passing: bool = False
+    """Whether the verdict only counts the pods that start: another one follows within seconds."""
 
     @property
     def is_final(self) -> bool:

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from typing import cast
 
 import observed as o
+from json_patch import apply_patch
 
+from rlt_api.schema.crd import KIND
 from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.children.programs import name_programs
@@ -26,13 +28,12 @@ from rlt_operator.reconcile.reconcile import reconcile
 from rlt_operator.work_queue import Result
 
 KEY = ("demo", "sum")
-JOB = {**o.manifest(), "status": o.job().status.to_json()}
+JOB = {"kind": KIND, **o.manifest(), "status": o.job().status.to_json()}
 PATH = api_paths.job(*KEY)
 STATUS = f"{PATH}/status"
 PODS = api_paths.pods("demo")
 RAY_CLUSTERS = api_paths.ray_cluster("demo", "").rstrip("/")
 RAY_CLUSTER = api_paths.ray_cluster(*KEY)
-DISRUPTION_BUDGET = api_paths.disruption_budget("demo", "sum-pods")
 TOKENS = TokenKey(b"key")
 RAY_TOKEN = api_paths.secret("demo", names.ray_token("sum", attempt=1, suffix=TOKENS.derive_suffix(o.UID, 1)))
 PROGRAMS = api_paths.config_map("demo", name_programs())
@@ -64,7 +65,6 @@ class FakeApi:
 
     async def apply(self, path: str, manifest: Manifest) -> Manifest:
         self.fail(path)
-        path = path.removesuffix("/status")
         self.writes.append(path)
         known = self.objects.setdefault(path, {"metadata": {"uid": "new", "resourceVersion": "0"}})
         if manifest["metadata"].get("uid") not in (None, known["metadata"]["uid"]):
@@ -75,6 +75,18 @@ class FakeApi:
             **manifest,
             "metadata": {**known["metadata"], **manifest["metadata"], "resourceVersion": version},
         }
+        return self.objects[path]
+
+    async def patch(self, path: str, operations: list[Manifest]) -> Manifest:
+        self.fail(path)
+        path = path.removesuffix("/status")
+        self.writes.append(path)
+        known = self.objects[path]
+        metadata = known["metadata"]
+        if operations[0]["value"] != metadata["resourceVersion"]:
+            raise ApiError(409, "the object has been modified")
+        version = str(int(metadata["resourceVersion"]) + 1)
+        self.objects[path] = apply_patch(known, operations) | {"metadata": {**metadata, "resourceVersion": version}}
         return self.objects[path]
 
     async def create(self, path: str, manifest: Manifest) -> Manifest:
@@ -89,6 +101,9 @@ class FakeApi:
 
     async def merge(self, path: str, patch: Manifest) -> None:
         self.objects[path] = {**self.objects[path], **patch}
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        self.objects.pop(path, None)
 
     def fail(self, path: str) -> None:
         if path in self.errors:

@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from rlt_api.schema.crd import build_job_crd, build_runtime_crd
+from rlt_core.crd_fields import list_fields, list_missing_fields
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import crd_check, metrics
 from rlt_operator.crd_check import CrdCheck, describe_missing_fields
-from rlt_operator.crd_fields import list_fields, list_missing_fields
 
 JOBS = build_job_crd()
 RUNTIMES = build_runtime_crd()

@@ -82,7 +82,6 @@ def test_a_waiting_job_starts_when_nodes_with_rdma_exist() -> None:
     repaired = o.after(replace(blocked, nodes=INFINIBAND))
     assert is_true(repaired.job.status, C.FABRIC_VERIFIED)
     assert [manifest["kind"] for manifest in plan(repaired, o.NOW).apply] == [
-        "PodDisruptionBudget",
         "Secret",
         "RayCluster",
     ]

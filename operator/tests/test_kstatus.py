@@ -22,7 +22,7 @@ import pytest
 
 from rlt_api.blocks.operations import FailurePolicy
 from rlt_api.status.conditions import ConditionType, Reason
-from rlt_operator.kuberay import KubeRay
+from rlt_core.kuberay import KubeRay
 from rlt_operator.observation import Observed, Ray, Rejection
 from rlt_operator.reconcile.plan import plan
 

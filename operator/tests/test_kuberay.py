@@ -14,8 +14,8 @@ import pytest
 
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.kuberay import KUBERAY_MINIMUM, KubeRay, describe_lost_fields, parse_kuberay
 from rlt_e2e.cluster.kuberay_crds import VERSIONS
-from rlt_operator.kuberay import KUBERAY_MINIMUM, KubeRay, describe_lost_fields, parse_kuberay
 from rlt_operator.observation import Rejection
 from rlt_operator.reconcile.plan import plan
 
@@ -102,7 +102,6 @@ def test_a_crd_with_every_field_gets_the_ray_cluster() -> None:
     decided = plan(replace(o.FRESH, kuberay=KubeRay(just_enough())), o.NOW)
     assert [manifest["kind"] for manifest in decided.apply] == [
         "ConfigMap",
-        "PodDisruptionBudget",
         "Secret",
         "RayCluster",
     ]

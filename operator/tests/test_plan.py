@@ -25,15 +25,16 @@ from rlt_core.names import HASH_ANNOTATION
 from rlt_operator.conditions import find_condition, is_true
 from rlt_operator.lifecycle.running import RUNNING_INTERVAL_S
 from rlt_operator.manifests import parse_config
-from rlt_operator.observation import Observed, Ray
+from rlt_operator.observation import Observed, Ray, Rejection
 from rlt_operator.reconcile.plan import Plan, choose_urgency, is_irreversible, plan
+from rlt_operator.reconcile.starting_pods import UNREPORTED_S
+from rlt_operator.verdict import WAITING_INTERVAL_S
 
 
 def test_a_new_job_gets_its_config_and_its_cluster() -> None:
     first = plan(o.FRESH, o.NOW)
     assert [manifest["kind"] for manifest in first.apply] == [
         "ConfigMap",
-        "PodDisruptionBudget",
         "Secret",
         "RayCluster",
     ]
@@ -48,7 +49,57 @@ def test_starting_pods_are_provisioning() -> None:
 
 
 def test_a_running_cluster_is_not_applied_again() -> None:
-    assert plan(o.RUNNING, o.NOW).apply == ()
+    assert plan(o.STARTED, o.NOW).apply == ()
+
+
+@pytest.mark.parametrize(
+    "ray", [o.running(), o.checks("RUNNING"), o.preparing("RUNNING")], ids=["job", "checks", "step"]
+)
+def test_the_pods_are_protected_once_ray_has_a_job(ray: Ray) -> None:
+    spec = o.PREPARED_SPEC if ray.step else o.SPEC
+    level = {"preflight": {"level": "basic"}} if ray.preflight else {}
+    ready = o.recorded(replace(o.READY, job=o.job({**spec, **level})))
+    assert "PodDisruptionBudget" not in [each["kind"] for each in plan(ready, o.NOW).apply]
+    accepted = replace(ready, ray=ray)
+    assert [each["kind"] for each in plan(accepted, o.NOW).apply][-1] == "PodDisruptionBudget"
+    assert "PodDisruptionBudget" not in [each["kind"] for each in plan(o.after(accepted), o.NOW).apply]
+    lost = replace(o.after(replace(accepted, rejection=Rejection("exceeded quota"))), rejection=None)
+    assert "PodDisruptionBudget" in [each["kind"] for each in plan(lost, o.NOW).apply], "a failed request is repeated"
+
+
+def test_pods_that_start_are_reported_after_a_time() -> None:
+    """Unless they have a problem, or something else has changed."""
+    created = o.after(replace(o.FRESH, rejection=None))
+    pods = tuple(replace(pod, created=o.NOW) for pod in o.pods(ready=False))
+    starting = replace(created, cluster=o.cluster(), pods=pods)
+    late = o.NOW + timedelta(seconds=UNREPORTED_S)
+    unreported = plan(starting, o.NOW + timedelta(seconds=4))
+    assert unreported.status is None
+    assert unreported.requeue_after == WAITING_INTERVAL_S
+    assert plan(starting, late - timedelta(seconds=1)).requeue_after == 1
+    assert "0 of 2 workers" in (status_of(plan(starting, late)).message or "")
+    assert plan(starting, o.NOW - timedelta(seconds=1)).status, "the clock of the API server is ahead"
+    stuck = tuple(replace(pod, unschedulable="0/3 nodes are available") for pod in pods)
+    assert "0/3 nodes" in (status_of(plan(replace(starting, pods=stuck), o.NOW)).message or "")
+    edited = replace(starting, job=replace(starting.job, generation=2))
+    assert plan(edited, o.NOW).status
+
+
+def test_the_submission_writes_no_status() -> None:
+    """The status before it has the head and the condition already."""
+    ready = replace(o.FRESH, cluster=o.cluster(), pods=o.pods(), ray=Ray())
+    recorded = plan(ready, o.NOW)
+    assert (recorded.submit, reason_of(recorded, C.RUNNING)) == (None, Reason.SUBMITTED)
+    submitted = plan(o.after(ready), o.NOW)
+    assert submitted.submit
+    assert submitted.status is None
+
+
+def test_the_way_to_running_has_one_event() -> None:
+    ready = replace(o.FRESH, cluster=o.cluster(), pods=o.pods(), ray=Ray())
+    assert [plan(each, o.NOW).events for each in (o.FRESH, ready, o.after(ready))] == [(), (), ()]
+    running = replace(o.after(ready), ray=o.running())
+    assert [event.reason for event in plan(running, o.NOW).events] == ["Running"]
 
 
 def test_a_deleted_config_is_restored_before_the_start() -> None:

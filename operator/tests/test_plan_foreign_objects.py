@@ -29,7 +29,6 @@ FOREIGN = tuple(replace(pod, cluster_uid=uid, cluster_name=name) for pod, uid, n
 def test_foreign_pods_with_the_label_do_not_delay_the_start() -> None:
     assert [manifest["kind"] for manifest in plan(replace(o.FRESH, pods=FOREIGN[:2]), o.NOW).apply] == [
         "ConfigMap",
-        "PodDisruptionBudget",
         "Secret",
         "RayCluster",
     ]

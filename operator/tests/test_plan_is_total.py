@@ -13,7 +13,7 @@ from rlt_api.blocks.operations import FailurePolicy, Preflight
 from rlt_api.findings.finding import Finding
 from rlt_api.status.conditions import Reason
 from rlt_core.fabric.nodes import Node
-from rlt_operator.kuberay import KubeRay
+from rlt_core.kuberay import KubeRay
 from rlt_operator.observation import (
     Config,
     Container,

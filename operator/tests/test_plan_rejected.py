@@ -11,8 +11,8 @@ from planned import reason_of, status_of
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Phase
+from rlt_core.kuberay import KUBERAY_MINIMUM
 from rlt_operator.conditions import is_true
-from rlt_operator.kuberay import KUBERAY_MINIMUM
 from rlt_operator.observation import KubeRayCondition, Observed, Rejection
 from rlt_operator.reconcile.plan import plan
 

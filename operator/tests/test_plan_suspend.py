@@ -33,7 +33,6 @@ def test_a_resumption_waits_until_the_suspension_completes() -> None:
     again = o.after(replace(stopped, cluster=None, pods=(), ray=None))
     assert [manifest["kind"] for manifest in plan(again, o.NOW).apply] == [
         "ConfigMap",
-        "PodDisruptionBudget",
         "Secret",
         "RayCluster",
     ]
@@ -71,7 +70,6 @@ def test_a_resumed_job_gets_a_new_cluster() -> None:
     assert ("Normal", "Resumed") in [(event.type, event.reason) for event in plan(resumed, o.NOW).events]
     assert [manifest["kind"] for manifest in plan(o.after(resumed), o.NOW).apply] == [
         "ConfigMap",
-        "PodDisruptionBudget",
         "Secret",
         "RayCluster",
     ]

@@ -9,11 +9,9 @@ import observed as o
 import pytest
 from checked import PODS, READY, SPEC
 
+from rlt_api.rules.volume_size import count_checkpoints
 from rlt_core.children.config_map import build_config_map
-from rlt_core.children.preflight_file import (
-    count_checkpoints,
-    uses_bfloat16,
-)
+from rlt_core.children.preflight_file import uses_bfloat16
 from rlt_core.children.preflight_inputs import list_data_files, list_model_folders
 from rlt_operator.reconcile.plan import plan
 from rlt_pod.preflight.expected import Expected, Group, Repository, parse_expected
@@ -56,6 +54,8 @@ def test_a_command_has_the_checks_and_no_step_of_training() -> None:
 CHECKPOINTS = [
     ({}, 0),
     ({"saveFreq": 50}, 4),
+    ({"saveFreq": 10}, 4),
+    ({"saveFreq": 10, "maxToKeep": 0}, 20),
     ({"saveFreq": 60}, 4),
     ({"saveFreq": 10, "maxToKeep": 2}, 3),
     ({"saveFreq": 10, "maxToKeep": 2, "keepBest": True}, 4),

@@ -12,6 +12,7 @@ from planned import condition_of
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Phase
+from rlt_operator.conditions import find_condition
 from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import plan
 
@@ -35,10 +36,12 @@ def test_a_retry_on_the_same_nodes_is_not_checked_again() -> None:
     decided = plan(again, o.NOW)
     assert decided.submit
     assert decided.submit.id == "sum-00000000"
-    assert condition_of(decided, C.PREFLIGHT_PASSED)[:2] == ("True", Reason.CHECKED)
-    assert "in an earlier attempt" in condition_of(decided, C.PREFLIGHT_PASSED)[2]
-    assert decided.status
-    assert [check.name for check in decided.status.preflight] == ["all-reduce", "clocks"]
+    status = again.job.status
+    passed = find_condition(status, C.PREFLIGHT_PASSED)
+    assert passed
+    assert (passed.status, passed.reason) == ("True", Reason.CHECKED)
+    assert "in an earlier attempt" in passed.message
+    assert [check.name for check in status.preflight] == ["all-reduce", "clocks"]
 
 
 @pytest.mark.parametrize(("nodes", "image"), [(("n1", "n1", "n3"), "sha256:aa"), (("n1", "n1", "n2"), "sha256:bb")])

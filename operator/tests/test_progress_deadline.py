@@ -16,7 +16,13 @@ from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import AttemptProgress, CurrentAttempt, Phase
 from rlt_operator.conditions import find_condition
 from rlt_operator.lifecycle.no_progress import STACKS_TIMEOUT_S, describe_stacks
-from rlt_operator.memory.attempt_progress import MIN_DEADLINE_S, NOTICE_S, START_DEADLINE_S, choose_deadline
+from rlt_operator.memory.attempt_progress import (
+    MIN_DEADLINE_S,
+    NOTICE_S,
+    START_DEADLINE_S,
+    DeadlineRule,
+    choose_deadline,
+)
 from rlt_operator.observation import Observed, Ray, RayJob, RayStacks
 from rlt_operator.reconcile.observe import choose_target
 from rlt_operator.reconcile.plan import Plan, plan
@@ -135,7 +141,7 @@ def test_the_last_progress_before_a_hang_is_recorded() -> None:
 def test_the_default_follows_the_longest_step(changes: dict[str, Any], expected: int | None) -> None:
     spec = o.job().spec
     assert spec
-    assert choose_deadline(spec, o.report(**{"step": 1, **changes})) == expected
+    assert choose_deadline(DeadlineRule.of(spec), o.report(**{"step": 1, **changes})) == expected
 
 
 def test_a_start_that_hangs_is_overdue() -> None:
@@ -179,9 +185,10 @@ def test_a_command_with_a_deadline_without_one_or_with_a_debugger_gets_no_notice
 def test_the_deadline_is_disabled_by_0_and_by_default_with_a_debugger() -> None:
     spec = o.job().spec
     assert spec
-    assert choose_deadline(spec.model_copy(update={"observability": Observability(debugger="ray")}), o.report()) is None
+    debugged = spec.model_copy(update={"observability": Observability(debugger="ray")})
+    assert choose_deadline(DeadlineRule.of(debugged), o.report()) is None
     off = spec.model_copy(update={"failure_policy": FailurePolicy(progress_deadline_seconds=0)})
-    assert choose_deadline(off, o.report()) is None
+    assert choose_deadline(DeadlineRule.of(off), o.report()) is None
     assert not is_overdue(start(0), 10**6)
 
 

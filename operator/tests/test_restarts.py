@@ -25,7 +25,7 @@ from rlt_pod.report.driver_report import PREFLIGHT_PREFIX
 
 NODES = tuple(Node(f"node-{number}", conditions={"Ready": "True"}) for number in range(3))
 BOOM = o.ended("FAILED", "boom")
-KINDS = ["ConfigMap", "PodDisruptionBudget", "Secret", "RayCluster"]
+KINDS = ["ConfigMap", "Secret", "RayCluster"]
 LATER = o.NOW + timedelta(minutes=5)
 """No delay before the next attempt is longer."""
 ECC = o.ended("FAILED", "(Rank pid=9, ip=10.0.0.1) RuntimeError: CUDA error: uncorrectable ECC error encountered")

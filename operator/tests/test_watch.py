@@ -11,7 +11,7 @@ import kopf
 import pytest
 import yaml
 
-from rlt_operator.watch import use_service_address, watch
+from rlt_operator.watch import KopfWatch, use_service_address
 
 
 def write_kubeconfig(folder: Path, port: int) -> Path:
@@ -41,7 +41,9 @@ async def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path, server.sockets[0].getsockname()[1])))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    watching = asyncio.create_task(watch(list))
+    watch = KopfWatch()
+    watch.select(None, True)
+    watching = asyncio.create_task(watch.run(lambda change, job: None, lambda: None))
     await asyncio.wait_for(connected.wait(), 60)
     other = asyncio.create_task(asyncio.Event().wait())
     os.kill(os.getpid(), signal.SIGTERM)

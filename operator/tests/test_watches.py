@@ -1,11 +1,11 @@
-"""Namespaces that are selected come and go, and what the cache keeps of them."""
+"""Namespaces that are selected come and go, and what the cache keeps of them. kopf is a function of the test."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import observed as o
 import pytest
@@ -42,6 +42,10 @@ class Api:
             await self.held[path].wait()
         yield await self.list(path), "10"
 
+    async def list_metadata(self, path: str) -> AsyncIterator[tuple[Sequence[Manifest], str]]:
+        async for items, version in self.list_pages(path):
+            yield [{"metadata": item["metadata"]} for item in items], version
+
     async def list(self, path: str, **query: str) -> Sequence[Manifest]:
         if path in self.forbidden:
             raise ApiError(403, f"cannot list {path}")
@@ -71,9 +75,21 @@ class Running:
     """The cache over the API, and the jobs that it wakes."""
 
     def __init__(self, api: Api, selection: Selection) -> None:
+        self.api = api
         self.woken: list[Key] = []
-        self.cache = Cache(self.woken.append)
+        self.watched: set[str | None] = set()
+        """The namespaces whose jobs kopf watches."""
+        self.cache = Cache(self.woken.append, self.select)
         self.task = asyncio.create_task(self.cache.watches.run(cast(KubernetesApi, api), selection))
+
+    def select(self, namespace: str | None, wanted: bool) -> None:
+        """Watch the jobs of a namespace, as kopf does."""
+        if wanted and namespace not in self.watched:
+            self.watched.add(namespace)
+            for each in self.api.objects[api_paths.jobs(namespace)]:
+                asyncio.get_running_loop().call_soon(self.cache.receive_job, None, each)
+        elif not wanted:
+            self.watched.discard(namespace)
 
     async def settle(self) -> None:
         """Let all tasks run until they wait for the API."""
@@ -129,8 +145,10 @@ async def test_a_namespace_that_is_deleted_or_loses_the_label_is_forgotten(
     assert running.woken == [("a", "sum")], "its reconciliation ends"
     running.cache.put({**late, "metadata": {**late["metadata"], "resourceVersion": "12"}})
     assert running.cache.get_job(("a", "sum")) is None
+    running.cache.receive_job("MODIFIED", {**late, "metadata": {**late["metadata"], "resourceVersion": "13"}})
     assert not running.cache.jobs.names()
     assert not [path for path in api.watched if "/namespaces/a/" in path]
+    assert running.watched == set()
     assert not running.task.done()
     if returns:
         await api.changes[api_paths.NAMESPACES].put(("ADDED", namespace("a", 13)))
@@ -152,6 +170,7 @@ async def test_a_namespace_without_a_role_does_not_affect_another_one(api: Api) 
     with pytest.raises(ApiError):
         running.cache.watches.check("a")
     assert running.cache.watches.count_unavailable() == 1
+    assert running.watched == {"b"}, "kopf ends when a request is rejected"
     running.task.cancel()
     await asyncio.wait([running.task])
 
@@ -212,15 +231,15 @@ async def test_the_warnings_of_a_namespace_are_bounded() -> None:
 @pytest.mark.parametrize("job_first", [True, False])
 async def test_removed_pods_of_a_job_that_is_gone_are_forgotten(running: Running, api: Api, job_first: bool) -> None:
     head = pod("sum-head")
-    changes: list[tuple[str, str, Any]] = [
-        (api_paths.jobs("a"), "DELETED", job("a")),
-        (api_paths.pods("a"), "DELETED", head),
-    ]
     await api.changes[api_paths.pods("a")].put(("ADDED", head))
     await running.settle()
-    for path, change, manifest in changes if job_first else changes[::-1]:
-        metadata = {**manifest["metadata"], "resourceVersion": "20"}
-        await api.changes[path].put((change, {**manifest, "metadata": metadata}))
+    deleted: list[Manifest] = [job("a"), head]
+    for manifest in deleted if job_first else deleted[::-1]:
+        last = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "20"}}
+        if manifest is head:
+            await api.changes[api_paths.pods("a")].put(("DELETED", last))
+        else:
+            running.cache.receive_job("DELETED", last)
         await running.settle()
         removed = running.cache.pods.select_removed(("a", "sum"))
         assert bool(removed) == (running.cache.get_job(("a", "sum")) is not None)

@@ -93,6 +93,14 @@ def test_the_tracker_of_deepspeed_names_the_step(tmp_path: Path) -> None:
     assert read_latest_step(str(tmp_path)) == 40
 
 
+def test_a_checkpoint_of_prime_rl_is_complete_with_its_metadata(tmp_path: Path) -> None:
+    for step in (5, 10, 15):
+        (tmp_path / f"step_{step}/trainer").mkdir(parents=True)
+    for step in (5, 10):
+        (tmp_path / f"step_{step}/trainer/.metadata").touch()
+    assert read_latest_step(str(tmp_path)) == 10
+
+
 def test_verl_writes_its_checkpoints_where_they_are_read() -> None:
     job = o.job(VERL)
     assert job.spec

@@ -71,11 +71,10 @@ def estimate(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 def losses() -> list[dict[str, Any]]:
     """Every policy loss in every aggregation that it honors."""
     cases: list[dict[str, Any]] = []
-    for name, mode, old, weighted in product(
-        ["vanilla", "gspo", "cispo", "sapo"], MODES[:3], ["old_log_probs", "far_log_probs"], [False, True]
-    ):
-        if name == "sapo" and mode != "seq-mean-token-mean":
-            continue  # verl ignores the mode for sapo
+    names = ["vanilla", "gspo", "cispo", "sapo", "geo_mean", "gpg", "dppo_tv", "dppo_kl"]
+    for name, mode, old, weighted in product(names, MODES[:3], ["old_log_probs", "far_log_probs"], [False, True]):
+        if name in ("sapo", "geo_mean") and mode != "seq-mean-token-mean":
+            continue  # verl ignores the mode for them
         clip = (0.1, 0.3, 1.5) if weighted else (0.2, 0.2, 3.0)
         case = {"name": name, "mode": mode, "old": old, "weighted": weighted, "clip": clip}
         cases.append({**case, **loss(**case)})

@@ -30,7 +30,7 @@ ADVANTAGES = normal()
 
 
 @pytest.mark.parametrize("convention", ["verl", "trl"])
-@pytest.mark.parametrize("name", ["vanilla", "sapo"])
+@pytest.mark.parametrize("name", ["vanilla", "sapo", "geo_mean", "gpg"])
 def test_policy_loss_and_kl(name: str, convention: ConventionName) -> None:
     def loss(log_probs: Tensor) -> Tensor:
         inputs = LossInputs(log_probs, OLD, ADVANTAGES, MASK, clip_ratio_c=3.0, convention=convention)
@@ -66,6 +66,22 @@ def test_the_cispo_gradient_is_the_policy_gradient_times_the_clipped_ratio() -> 
     assert gradcheck(fixed, log_probs)
     loss = masked_sum(POLICY_LOSSES["cispo"](LossInputs(log_probs, OLD, ADVANTAGES, MASK)).loss, MASK)
     assert_close(grad(loss, log_probs), grad(fixed(log_probs), log_probs))
+
+
+@pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl"])
+def test_the_dppo_gradient_is_the_policy_gradient_times_the_bounded_ratio(name: str) -> None:
+    log_probs = LOG_PROBS.clone().requires_grad_()
+    bounds = {"clip_ratio_low": 0.02, "clip_ratio_high": 0.02, "clip_ratio_c": 1.1}
+    result = POLICY_LOSSES[name](LossInputs(log_probs, OLD, ADVANTAGES, MASK, **bounds))
+    is_kept = result.metrics["actor/pg_clipfrac"] == 0
+    assert 0 < is_kept[MASK].sum() < MASK.sum()
+    weight = (LOG_PROBS - OLD).exp().clamp(max=1.1) * is_kept
+
+    def fixed(log_probs: Tensor) -> Tensor:
+        return masked_sum(-ADVANTAGES * weight * log_probs, MASK)
+
+    assert gradcheck(fixed, log_probs)
+    assert_close(grad(masked_sum(result.loss, MASK), log_probs), grad(fixed(log_probs), log_probs))
 
 
 def test_the_value_loss_and_its_mask() -> None:

@@ -89,6 +89,20 @@ def test_sapo_is_steeper_for_negative_advantages() -> None:
     assert_close(result.loss[0], torch.tensor([-4 / (1 + math.exp(-0.5)), 2 / (1 + math.exp(-1.0))]))
 
 
+def test_geo_mean_clips_tokens_and_averages_a_response() -> None:
+    result, _ = run("geo_mean", [2.0, 0.5, 1.0], [1.0, 1.0, 1.0], clip_ratio_low=0.4, clip_ratio_high=0.4)
+    expected = -math.exp((0.4 + math.log(0.5)) / 3)  # a lower ratio is not clipped for a positive advantage
+    assert_close(result.loss[0], torch.full((3,), expected))
+    assert result.metrics["actor/pg_clipfrac"].tolist() == [[1, 1, 0]]
+
+
+def test_dppo_leaves_out_tokens_whose_probability_changed() -> None:
+    advantages = [1.0, 1.0, -1.0, -1.0]
+    result, gradient = run("dppo_tv", [1.5, 0.5, 1.5, 0.5], advantages, clip_ratio_low=0.1, clip_ratio_high=0.1)
+    assert result.metrics["actor/pg_clipfrac"].tolist() == [[1, 0, 0, 1]]
+    assert_close(gradient, torch.tensor([0.0, -0.5, 1.5, 0.0]))
+
+
 def test_weights_multiply_losses() -> None:
     result, _ = run("vanilla", [1.0, 1.0], [1.0, 1.0], weights=torch.tensor([[0.5, 2.0]]))
     assert_close(result.loss[0], torch.tensor([-0.5, -2.0]))

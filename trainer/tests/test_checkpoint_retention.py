@@ -15,7 +15,7 @@ SCORES = {1: 0.5, 2: 0.9, 3: 0.9, 4: None, 5: 0.1}
 @pytest.mark.parametrize(
     ("max_to_keep", "keep_best", "pinned", "deleted"),
     [
-        (None, True, [], []),
+        (0, True, [], []),
         (5, False, [], []),
         (2, False, [], [3, 2, 1]),
         (2, True, [], [2, 1]),
@@ -23,9 +23,7 @@ SCORES = {1: 0.5, 2: 0.9, 3: 0.9, 4: None, 5: 0.1}
         (1, False, [9], [4, 3, 2, 1]),
     ],
 )
-def test_superseded_checkpoints(
-    max_to_keep: int | None, keep_best: bool, pinned: list[int], deleted: list[int]
-) -> None:
+def test_superseded_checkpoints(max_to_keep: int, keep_best: bool, pinned: list[int], deleted: list[int]) -> None:
     marks = {Path(f"step-{step}"): Mark(step, number=step, files={}, score=SCORES[step]) for step in (5, 4, 3, 2, 1)}
     found = find_superseded(
         marks, max_to_keep=max_to_keep, keep_best=keep_best, pinned=[Path(f"step-{step}") for step in pinned]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from word_problems import GROUND_TRUTHS, find_gsm8k, write_word_problems
 
-from rlt_api.blocks.data import Data
+from rlt_api.blocks.data import Data, HubDataset
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
-from rlt_trainer.data.gsm8k import read_gsm8k_rows
+from rlt_trainer.data.gsm8k import INSTRUCTION, read_gsm8k_rows
 from rlt_trainer.data.preset_files import convert_examples, read_parquet
 from rlt_trainer.data.prompt import Split
+from rlt_trainer.data.published import DATA_SETS
+from rlt_trainer.data.sources import read_examples
 
 GOOD = {"question": "How many?", "answer": "Many.\n#### 1,200"}
 TOKENIZER = build_byte_tokenizer()
@@ -29,8 +33,13 @@ def write(folder: Path, train: list[object], test: list[object] | None = None) -
     return folder
 
 
+def read_train(folder: Path | None) -> list[dict[str, Any]]:
+    assert folder
+    return read_gsm8k_rows(folder, "train")
+
+
 def test_a_row_has_verls_format(tmp_path: Path) -> None:
-    convert_examples(read_gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
+    convert_examples(read_train, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
     (row,) = pq.read_table(tmp_path / "train.parquet").to_pylist()
     prompt = 'How many? Let\'s think step by step and output the final answer after "####".'
     assert row == {
@@ -107,13 +116,18 @@ def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
         PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
 
 
-def test_the_path_is_required(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"data.path is required for this preset"):
-        PromptDataset.load(Data(preset="gsm8k"), TOKENIZER, seed=0, run_directory=tmp_path)
+def test_without_a_path_the_preset_reads_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of JSON lines is a data set on the hub for the library datasets, with the configuration `default`."""
+    hub = HubDataset(name=str(write(tmp_path / "source", [GOOD])), config="default")
+    monkeypatch.setitem(DATA_SETS, "gsm8k", replace(DATA_SETS["gsm8k"], hub=hub))
+    (from_hub,) = read_examples(Data(preset="gsm8k"), "train", seed=0, run_directory=tmp_path / "hub")
+    given = Data(preset="gsm8k", path=hub.name)
+    assert [from_hub] == read_examples(given, "train", seed=0, run_directory=tmp_path / "path")
+    assert INSTRUCTION in from_hub.prompt[0]["content"]
 
 
 def test_a_missing_column_is_reported(tmp_path: Path) -> None:
-    convert_examples(read_gsm8k_rows, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
+    convert_examples(read_train, str(write(tmp_path / "source", [GOOD])), tmp_path, "train")
     parquet = tmp_path / "train.parquet"
     pq.write_table(pq.read_table(parquet).drop_columns(["reward_model"]), parquet)
     with pytest.raises(ValueError, match=rf"{parquet} has no column reward_model; it has data_source, prompt"):

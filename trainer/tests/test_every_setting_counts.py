@@ -21,7 +21,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
-from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.algorithm import Algorithm, PolicyLoss
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_api.model import ApiModel
@@ -33,7 +33,7 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
-from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.batches.update_result import OwnPass, UpdateResult
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.experience import TrainingBatch, build_experience
@@ -232,14 +232,17 @@ def experience(algorithm: Json, controller: KlController | None = None) -> Train
         "rollout": {"responsesPerPrompt": 2},
         "checkpoint": {},
     }
-    return build_experience(
-        TrainingConfig.model_validate(blocks),
+    config = TrainingConfig.model_validate(blocks)
+    result = build_experience(
+        config,
         batch,
         data_parallel=DataParallel(OneWorker(), context_parallel_size=1),
         kl_controller=controller,
         pad_token_id=0,
         stopwatch=Stopwatch(),
     )
+    values = np.full(2, -2.0, dtype=np.float32)  # of the first response, which is the first mini-batch
+    return result.complete(config, [[UpdateResult({}, 0.0, False, 0.0, OwnPass((0,), values, -values))]])
 
 
 def advantage(files: str, algorithm: Json, training: Json) -> float:
@@ -488,8 +491,9 @@ def test_only_the_losses_that_are_listed_read_a_setting(name: str, tiny_model: s
     alias = str(Algorithm.model_fields[name].alias)
     value = 3.0 if alias == "clipRatioC" else 0.5 if alias == "clipRatioHigh" else 0.9 if "tau" in alias else 0.19
     changed = set()
-    for policy_loss in ("vanilla", "gspo", "cispo", "sapo"):
-        base = {"policyLoss": policy_loss, "clipRatio": 0.05}
+    for policy_loss in get_args(PolicyLoss):
+        clip = 1e-4 if policy_loss.startswith("dppo") else 0.05  # of a probability, or of a ratio
+        base = {"policyLoss": policy_loss, "clipRatio": clip}
         for advantages in (ADVANTAGES, -ADVANTAGES):
             losses = [
                 Update(tiny_model, settings).step(advantages).shares["actor/pg_loss"]

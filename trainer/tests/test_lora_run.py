@@ -24,6 +24,7 @@ def test_a_resumed_run_with_adapters_is_identical(
     config = make_config(
         workers=1,
         model={"fromSeed": None, "path": tiny_model, "lora": {"rank": 4}},
+        algorithm={"klLossCoef": 0.001},
         training={"totalSteps": 3, "learningRate": 1e-2},
         rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
         checkpoint={"saveFreq": 1},

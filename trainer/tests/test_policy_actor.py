@@ -56,6 +56,13 @@ def weights(actor: Actor) -> dict[str, torch.Tensor]:
     return dict(actor.gather_weights())
 
 
+def test_only_a_term_that_needs_the_reference_loads_it(make_actor: MakeActor) -> None:
+    assert Algorithm().kl_loss_coef == 0.0
+    assert make_actor().reference is None
+    assert make_actor(kl_loss_coef=0.1).reference is not None
+    assert make_actor(kl_in_reward={}).reference is not None
+
+
 def test_the_first_step_is_on_policy(make_actor: MakeActor) -> None:
     actor = make_actor(kl_loss_coef=0.1)
     result = actor.update(batch(actor, 1.0))

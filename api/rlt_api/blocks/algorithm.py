@@ -20,6 +20,7 @@ Estimator = Literal[
     "opo",
     "grpo_passk",
 ]
+PolicyLoss = Literal["vanilla", "gspo", "cispo", "sapo", "geo_mean", "gpg", "dppo_tv", "dppo_kl"]
 KlEstimator = Literal["kl", "abs", "mse", "low_var_kl"]
 LossKlEstimator = Literal["kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "low_var_kl+"]
 Rejection = Literal[
@@ -177,9 +178,10 @@ class Algorithm(ApiModel):
     """Discount factor of gae and reinforce_plus_plus."""
     lam: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Lambda of gae."""
-    policy_loss: Literal["vanilla", "gspo", "cispo", "sapo"] = "vanilla"
+    policy_loss: PolicyLoss = "vanilla"
     """The policy loss: verl's policy_loss.loss_mode. vanilla is PPO's clipped loss, gspo clips the ratio of whole
-    responses, cispo and sapo weight tokens instead of clipping."""
+    responses, cispo and sapo weight tokens instead of clipping. geo_mean is GMPO, dppo_tv and dppo_kl leave out tokens
+    whose probability changed by more than the clip range, and gpg has no ratio: see docs/algorithms.md."""
     policy_loss_function: PythonFunction | None = None
     """A user-defined function instead of policyLoss. Its signature is in docs/algorithms.md."""
     tau_pos: Annotated[float, Field(gt=0, le=1000)] = 1.0
@@ -193,10 +195,11 @@ class Algorithm(ApiModel):
     clip_ratio_high: Annotated[float, Field(gt=0, le=100)] | None = None
     """The upper clip range, DAPO's clip-higher. Default: clipRatio."""
     clip_ratio_c: Annotated[float, Field(gt=1, le=1000)] | None = None
-    """Bound of the dual clip for negative advantages (arXiv 1912.09729). Default: none. (verl: 3.0.)"""
-    kl_loss_coef: Coefficient = 0.001
-    """Coefficient of the KL term to the reference model in the loss. 0 disables the term; the reference model then
-    exists only for klInReward."""
+    """Bound of the dual clip for negative advantages (arXiv 1912.09729). Default: none. (verl: 3.0.) With dppo_tv and
+    dppo_kl, the upper bound of the ratio; default: 20."""
+    kl_loss_coef: Coefficient = 0.0
+    """Coefficient of the KL term to the reference model in the loss. 0, the default of verl, TRL, slime and prime-rl,
+    has no term; the reference model is then loaded only for klInReward. verl's GRPO recipes set 0.001."""
     kl_loss_type: LossKlEstimator = "low_var_kl"
     """The estimator of the KL term: low_var_kl is k3, kl is k1, mse is k2. With a +, the gradient is k2's."""
     kl_in_reward: KlControl | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlt_api.model import AbsolutePath, ApiModel, ObjectName, Positive, cel
+from rlt_api.model import AbsolutePath, ApiModel, ObjectName, cel
 
 
 class Checkpoint(ApiModel):
@@ -34,9 +34,9 @@ class Checkpoint(ApiModel):
     """Name of an RLTrainingJob in the same namespace for resume job. Both jobs have the same framework and the same
     storage.claimName. This job is accepted when that one has ended, with the path of its latest checkpoint in
     status.resolvedSpec."""
-    max_to_keep: Positive | None = None
-    """Maximum number of checkpoints; older ones are deleted: verl's max_actor_ckpt_to_keep. Default: none is
-    deleted."""
+    max_to_keep: Annotated[int, Field(ge=0, le=2**31 - 1)] = 3
+    """Maximum number of checkpoints; older ones are deleted: verl's max_actor_ckpt_to_keep. 0: none is deleted.
+    Default: 3, as OpenRLHF's ckpt.max_num."""
     keep_best: bool = False
     """Whether the checkpoint with the highest score of training.validation is also kept. Only steps that are both saved
     (saveFreq) and validated (testFreq) have a score."""

@@ -62,10 +62,12 @@ class Data(ApiModel):
 
     preset: Literal["arithmetic", "bandit", "calculator", "digits", "gsm8k", "math"] | None = None
     """A built-in data set. arithmetic generates additions of two-digit numbers from a seed, bandit one-token questions,
-    calculator products for the environment calculator, digits sequences to continue. gsm8k and math read these data
-    sets from path."""
+    calculator products for the environment calculator, digits sequences to continue. gsm8k and math read the published
+    data sets, from path or, without it, from the Hugging Face hub: openai/gsm8k and DigitalLearningGmbH/MATH-lighteval.
+    """
     path: Text | None = None
-    """The folder in the pods with the published files of preset gsm8k (train.jsonl, test.jsonl) or math."""
+    """The folder in the pods with the published files of preset gsm8k (train.jsonl, test.jsonl) or math. Default: the
+    data set is downloaded from the hub."""
     files: Files | None = None
     """Parquet or JSON Lines files in the pods for training: verl's data.train_files."""
     val_files: Files | None = None

@@ -67,7 +67,7 @@ class Reference(ApiModel):
     fsdp_size: Positive | None = None
     """Number of train workers that share one copy of the weights."""
     param_offload: bool = False
-    """Offload the weights to CPU memory when idle."""
+    """Whether the weights are in CPU memory between their uses. Default: false, on GPUs true."""
 
 
 class Validation(ApiModel):

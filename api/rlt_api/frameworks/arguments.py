@@ -8,12 +8,16 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from pydantic import JsonValue
 
 SHELLS = ("bash", "sh", "dash", "zsh")
-CONFIG_OPTIONS = ("--config-name", "--config-path", "--config-dir", "-cn", "-cp", "-cd")
-"""Hydra's options that select another config: its keys and defaults are unknown."""
+CONFIG_OPTIONS = {
+    "--config-name": "name", "--config-path": "path", "--config-dir": "folder", "-cn": "name", "-cp": "path",
+    "-cd": "folder",
+}  # fmt: skip
+"""Hydra's options that select another config -> what they give."""
 
 Word = tuple[int, str]
 """The item of framework.command that contains a word, and the word."""
@@ -47,6 +51,8 @@ class Program:
     arguments: tuple[Argument, ...]
     own_config: bool = False
     """Whether it reads another config than main_ppo's, so that its other keys and its defaults are unknown."""
+    part: str = ""
+    """The part of the program that runs, if there are several: grpo of trl, orchestrator of prime-rl."""
     separate: bool = False
     """Whether the engines have their own devices: rollout.nnodes times rollout.n_gpus_per_node."""
     in_script: bool = False
@@ -104,9 +110,14 @@ def parse_overrides(overrides: Sequence[str]) -> tuple[Argument, ...]:
     return parse_hydra(enumerate(overrides))
 
 
-def has_own_config(words: Iterable[Word]) -> bool:
-    """Return whether the arguments of Hydra select another config."""
-    return any(word.partition("=")[0] in CONFIG_OPTIONS for _, word in words)
+def read_config_options(words: Sequence[Word]) -> dict[str, Word]:
+    """Read Hydra's options that select another config: name, path or folder -> the value, with its item."""
+    found = {}
+    for (_, word), (index, following) in pairwise([*words, (0, "")]):
+        option, equals, value = word.partition("=")
+        if option in CONFIG_OPTIONS:
+            found[CONFIG_OPTIONS[option]] = (index, value if equals else following)
+    return found
 
 
 def parse_hydra(words: Iterable[Word]) -> tuple[Argument, ...]:

@@ -24,12 +24,15 @@ class Call:
 
     entry: str
     """The word that names it: a module, a script or a command."""
+    subcommand: str
+    """The word after it that also names it, such as grpo after trl. Empty if there is none."""
     launcher: tuple[str, ...]
     """The words of the same command before it."""
     words: tuple[Word, ...]
     """Its arguments."""
 
 
+Warn = Callable[[Program, RLTrainingJobSpec], Iterator[str]]
 Recognizer = Callable[[Sequence[str], int], int | None]
 """All words, and a position in them -> the position of the first argument, if the word there starts the program."""
 
@@ -59,11 +62,15 @@ class Demand:
         return -(-self.total // each), each
 
 
-Shortened = tuple[list[str], list[str]] | NotPossible
-"""Arguments for one step, and for a second start that resumes after it."""
+Shortened = tuple[list[str], list[str] | None] | NotPossible
+"""Arguments for one step, and for a second start that resumes after it. None: the program loads no checkpoint."""
 
 
 def _has_none(program: Program) -> None:
+    return None
+
+
+def _has_no_folder(program: Program) -> None:
     return None
 
 
@@ -98,6 +105,8 @@ class KnownProgram:
     """Flags that select another hub than Hugging Face's."""
     checkpoints: str = ""
     """The argument with the folder of the checkpoints."""
+    find_checkpoints: Callable[[Program], str | None] = _has_no_folder
+    """The folder of the checkpoints, if no argument has it as such."""
     resume: Mapping[str, str] | None = None
     """Argument -> the value with which a new attempt resumes from the latest checkpoint, for documentation. Empty if
     the program resumes by itself."""
@@ -109,7 +118,7 @@ class KnownProgram:
     """Whether the engine computes in bfloat16. False if that is unknown."""
     validate: Callable[[Program, RLTrainingJobSpec], Iterator[Finding]] = _find_nothing
     """Arguments that do not fit the job."""
-    warn: Callable[[Program, RLTrainingJobSpec], Iterator[str]] = _warn_nothing
+    warn: Warn = _warn_nothing
     """Arguments that are probably a mistake."""
     build_engine: Callable[[Program], Engine | NotPossible] | None = None
     """The engine of the preflight check `engine`."""
@@ -120,6 +129,16 @@ class KnownProgram:
     def policy(self) -> str:
         """The argument with the policy. Empty if there is none."""
         return self.models[0] if self.models else ""
+
+
+def all_of(*warns: Warn) -> Warn:
+    """Join warnings."""
+
+    def warn(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+        for each in warns:
+            yield from each(program, spec)
+
+    return warn
 
 
 def by_module(*modules: str) -> Recognizer:
@@ -178,4 +197,5 @@ def find_call(recognize: Recognizer, words: Sequence[Word], position: int) -> Ca
     if rest and rest[-1][1].isdigit() and len(words) > start + len(rest):
         rest.pop()  # the file descriptor of 2>&1
     first = max((index + 1 for index, text in enumerate(texts[:position]) if set(text) <= OPERATORS), default=0)
-    return Call(texts[position], tuple(texts[first:position]), tuple(rest))
+    subcommand = texts[position + 1] if start > position + 1 else ""
+    return Call(texts[position], subcommand, tuple(texts[first:position]), tuple(rest))

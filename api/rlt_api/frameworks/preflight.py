@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd
 
 from rlt_pod.preflight.expected import NotPossible
@@ -20,6 +21,11 @@ def reject_engine(reason: str) -> NotPossible:
 def reject_trial(reason: str) -> NotPossible:
     """Build the reason why the check `training-step` is not possible."""
     return NotPossible("training-step", "training", reason, TRIAL_REMEDY)
+
+
+def format_options(settings: Mapping[str, str | int]) -> list[str]:
+    """Write settings as options: two words each."""
+    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
 
 
 def compute_batch(prompts: int, responses: int, unit: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rlt_api.findings.factors import nearest_multiples
 from rlt_api.findings.finding import Finding, remove, use
-from rlt_api.findings.kinds import effect_only_with, exactly_one, not_divisor, not_used, only_for, replaceable, required
+from rlt_api.findings.kinds import effect_only_with, exactly_one, not_divisor, not_used, only_for, replaceable
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines
 
@@ -62,9 +62,6 @@ def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if len(given) != 1:
         involved = () if given else source
         yield exactly_one("spec.data", given, of=", ".join(SOURCES), rule="data-source", involved=involved)
-    if data.preset in ("gsm8k", "math") and data.path is None:
-        fix = "add the folder with the files of the data set"
-        yield required("spec.data.path", f"preset {data.preset}", fix, rule="data-path", involved=source)
     if data.path is not None and data.preset not in ("gsm8k", "math"):
         by = f"preset {data.preset}" if data.preset else given[0] if given else "any source"
         yield not_used("spec.data.path", by, value=data.path, rule="data-path", involved=source)

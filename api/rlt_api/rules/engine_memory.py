@@ -115,14 +115,21 @@ def _suggest_engine_fix(spec: RLTrainingJobSpec, engine: _Engine) -> tuple[str, 
     return ", or ".join(fixes) or "use a larger rollout.tensorParallelSize, or accelerators with more memory", edits
 
 
-def explain_small_cache(spec: RLTrainingJobSpec) -> str | None:
-    """Return the sum for an engine that keeps less than MIN_CACHE_SHARE of a device for its cache; None for others."""
+def cache_share(spec: RLTrainingJobSpec) -> float | None:
+    """Return the share of a device for an engine's KV cache; None without vLLM, or if a size is unknown."""
     engine = _read_engine(spec)
     if engine is None:
         return None
-    cache = engine.share - engine.weights / spec.rollout.tensor_parallel_size
-    if not 0 < cache < MIN_CACHE_SHARE * engine.device:
+    return (engine.share - engine.weights / spec.rollout.tensor_parallel_size) / engine.device
+
+
+def explain_small_cache(spec: RLTrainingJobSpec) -> str | None:
+    """Return the sum for an engine that keeps less than MIN_CACHE_SHARE of a device for its cache; None for others."""
+    engine = _read_engine(spec)
+    share = cache_share(spec)
+    if engine is None or share is None or not 0 < share < MIN_CACHE_SHARE:
         return None
+    cache = share * engine.device
     fix, _ = _suggest_engine_fix(spec, engine)
     return f"leaves {cache / GIB:.3g} GiB of {engine.memory} for the KV cache and the engine; {fix}"
 

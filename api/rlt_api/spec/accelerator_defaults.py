@@ -13,6 +13,8 @@ GPU_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 """Block -> field -> default for jobs whose worker groups all have NVIDIA or AMD GPUs: verl's defaults
 (verl/trainer/config). On CPUs, runs are small: float32 is exact, and the others save nothing."""
+GPU_REFERENCE_DEFAULTS: Mapping[str, Any] = {"paramOffload": True}
+"""The same for spec.training.reference of the builtin trainer, if a reference is loaded: one pass of a step uses it."""
 GPU_CRITIC_DEFAULTS: Mapping[str, Any] = {"enableGradientCheckpointing": True, "useRemovePadding": True}
 """The same for spec.algorithm.critic, if there is one."""
 MIN_MICRO_BATCH_TOKENS = 16_384
@@ -34,7 +36,7 @@ def add_accelerator_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
         del filled["model"]
     algorithm = spec.get("algorithm", {})
     if spec.get("framework", {}).get("type", "builtin") == "builtin":
-        filled["training"] = _add_micro_batch_tokens(spec)
+        filled["training"] = _add_reference_defaults(spec, _add_micro_batch_tokens(spec))
     if "dpo" in algorithm:  # no engines
         del filled["rollout"]
     else:  # separate engines share their memory with nothing
@@ -62,6 +64,14 @@ def _add_micro_batch_tokens(spec: Mapping[str, Any]) -> dict[str, Any]:
     longest = (prompt + response) * (2 if "dpo" in algorithm else 1)
     limit = max(-(-longest // devices), MIN_MICRO_BATCH_TOKENS)
     return {"useDynamicBsz": True, "ppoMaxTokenLenPerDevice": limit, **training}
+
+
+def _add_reference_defaults(spec: Mapping[str, Any], training: dict[str, Any]) -> dict[str, Any]:
+    """Return `training` with the defaults of the reference, if a term of spec.algorithm needs one."""
+    algorithm = spec.get("algorithm", {})
+    if not (algorithm.get("klLossCoef") or "klInReward" in algorithm or "dpo" in algorithm):
+        return training
+    return {**training, "reference": {**GPU_REFERENCE_DEFAULTS, **training.get("reference", {})}}
 
 
 def _gives_rows(block: Mapping[str, Any]) -> bool:

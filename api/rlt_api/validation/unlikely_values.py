@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rlt_api.frameworks.known_programs import find_program, get_record
+from rlt_api.frameworks.command.preflight import build_trial
 from rlt_api.model import quantity_value
 from rlt_api.rules.engine_memory import MAX_UTILIZATION, explain_small_cache
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import training_group
+from rlt_pod.preflight.expected import NotPossible
 
 MAX_LEARNING_RATE = 1e-3
 """Learning rates of RL on pretrained models are about 1e-6, of LoRA 1e-5 to 1e-4 (verl's and TRL's examples)."""
@@ -52,12 +53,11 @@ def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:
     if spec.preflight.command and spec.preflight.level != "full":
         yield "spec.preflight.command: given: it is a part of level full; set preflight.level to full"
     if spec.preflight.level == "full" and spec.framework.command and not spec.preflight.command:
-        program = find_program(spec.framework.command)
-        can_shorten = program is not None and get_record(program).shorten is not None
-        if program is None or not can_shorten or program.in_script or program.own_config:
+        trial = build_trial(spec, spec.framework.command, "/")
+        if isinstance(trial, NotPossible):
             yield (
-                "spec.preflight.level: full: no step of framework.command can be derived, so that the stage training "
-                "is a warning; set preflight.command to a short run"
+                f"spec.preflight.level: full: {trial.reason[0].lower()}{trial.reason[1:].rstrip('.')}: the stage "
+                "training is a warning, and the other stages of level full run; set preflight.command to a short run"
             )
     if spec.framework.prepare and not spec.storage.outlives_pods:
         yield (

@@ -12,6 +12,7 @@ from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.model import ApiModel
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.rules.services import warn_urls
+from rlt_api.rules.volume_size import warn_small_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.validation.environment_warnings import (
     warn_cache_folders,
@@ -35,11 +36,12 @@ from rlt_api.validation.unlikely_values import (
     warn_weights,
 )
 
+CLIPPING_LOSSES = ("vanilla", "gspo", "cispo", "geo_mean", "dppo_tv", "dppo_kl")
 LOSSES_THAT_READ = {
-    "clip_ratio": ("vanilla", "gspo", "cispo"),
-    "clip_ratio_low": ("vanilla", "gspo", "cispo"),
-    "clip_ratio_high": ("vanilla", "gspo", "cispo"),
-    "clip_ratio_c": ("vanilla",),
+    "clip_ratio": CLIPPING_LOSSES,
+    "clip_ratio_low": CLIPPING_LOSSES,
+    "clip_ratio_high": CLIPPING_LOSSES,
+    "clip_ratio_c": ("vanilla", "dppo_tv", "dppo_kl"),
     "tau_pos": ("sapo",),
     "tau_neg": ("sapo",),
 }
@@ -78,6 +80,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
         yield from warn_weights(spec)
         yield from warn_quantized_model(spec)
         yield from warn_utilization(spec)
+        yield from warn_small_volume(spec)
         yield from warn_paths_outside_volumes(spec)
         yield from warn_answer_form(spec)
 

@@ -3,37 +3,71 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
+from rlt.connection import Connection
 from rlt.kube_context import KubeContext
-from rlt.lifecycle import delete_jobs
+from rlt.lifecycle import delete_job
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
+from rlt_cli.file_arguments import FILE
+from rlt_cli.job_selection import JobName, get_selected_jobs, parse_names, read_names
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import emit_result, output_option, print_message
 from rlt_core.job import Manifest
 
 
 @click.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("-f", "--filename", "files", multiple=True, type=FILE, help="Delete the jobs in this file.")
+@click.option("-l", "--selector", help="Delete the jobs that match this label selector, such as team=a.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @kube_context_options
 @output_option()
-def command(names: tuple[str, ...], yes: bool, kube_context: KubeContext, output: str) -> None:
+def command(
+    names: tuple[str, ...],
+    files: tuple[str, ...],
+    selector: str | None,
+    yes: bool,
+    kube_context: KubeContext,
+    output: str,
+) -> None:
     """Delete jobs and their clusters. The files in their volumes are kept."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise Failure(
-                "Deletion requires confirmation, and standard input is not a terminal.",
-                next=kube_context.command_line(f"delete {' '.join(names)} --yes"),
-            )
-        click.confirm(f"Delete {', '.join(names)}?", abort=True, err=True)
-    jobs = run(_delete(names, kube_context))
-    emit_result("\n".join(f"{name} deleted" for name in names), jobs, output)
+    selected = (*parse_names(names), *read_names(files))
+    if bool(selected) == bool(selector):
+        raise click.UsageError(
+            "Name the jobs: NAME..., -f FILE or -l SELECTOR." if not selected else "-l selects jobs: omit NAME and -f."
+        )
+    if not yes and not sys.stdin.isatty():
+        words = [*names, *(f"-f {file}" for file in files), *([f"-l {selector}"] if selector else [])]
+        raise Failure(
+            "Deletion requires confirmation, and standard input is not a terminal.",
+            next=kube_context.command_line(f"delete {' '.join(words)} --yes"),
+        )
+    jobs = run(_delete(selected, selector, yes, kube_context))
+    if not jobs:
+        print_message(f"no jobs with labels {selector}")
+        return
+    emit_result("\n".join(f"{job['metadata']['name']} deleted" for job in jobs), jobs, output)
     print_message("the files in their volumes are kept")
 
 
-async def _delete(names: tuple[str, ...], kube_context: KubeContext) -> list[Manifest]:
+async def _delete(
+    selected: Sequence[JobName], selector: str | None, yes: bool, kube_context: KubeContext
+) -> list[Manifest]:
+    """Delete the jobs after a confirmation. If one does not exist, none is deleted."""
     async with connect(kube_context) as connection:
-        return await delete_jobs(connection, *names)
+        jobs = await _find(connection, selected, selector)
+        if jobs and not yes:
+            click.confirm(f"Delete {', '.join(job['metadata']['name'] for job in jobs)}?", abort=True, err=True)
+        for job in jobs:
+            await delete_job(connection, job)
+        return jobs
+
+
+async def _find(connection: Connection, selected: Sequence[JobName], selector: str | None) -> list[Manifest]:
+    if selector:
+        return await connection.list_jobs(selector=selector)
+    return await get_selected_jobs(connection, selected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -12,6 +13,7 @@ from rlt.kube_context import KubeContext
 from rlt.pods import find_pod
 from rlt.program_log import follow_program_log, get_kept_file, get_program_log, take_last_lines
 from rlt_cli.connection import connect, detached_message, run
+from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.log_lines import PROGRAM, LogLines
 from rlt_cli.output import TABLE, emit_result, get_width, output_option
@@ -27,6 +29,13 @@ from rlt_core.kubernetes import api_paths
 @click.option("--head", is_flag=True, help="Show the log of the head pod, which is Ray's own log.")
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until it ends.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Show only the last N lines.")
+@click.option(
+    "--since",
+    type=parse_duration,
+    metavar="DURATION",
+    help="Show only lines of a pod that are newer than 5s, 2m or 3h.",
+)
+@click.option("-p", "--previous", is_flag=True, help="Show the log of a pod's previous container, before its restart.")
 @click.option("--step", metavar="STEP", help="Show the log of this framework.prepare step.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show the kept log of attempt N.")
 @click.option("--file", metavar="PATH", help="Show this kept file of the latest attempt or of --attempt.")
@@ -40,6 +49,8 @@ def command(
     head: bool,
     follow: bool,
     tail: int | None,
+    since: Duration | None,
+    previous: bool,
     step: str | None,
     attempt: int | None,
     file: str | None,
@@ -60,6 +71,14 @@ def command(
         raise click.UsageError("--pod, --worker, --head, --step, --list and --attempt or --file are mutually exclusive")
     if follow and (list_files or kept):
         raise click.UsageError("--follow shows the log of a running program, not kept files")
+    of_pod = pod is not None or worker is not None or head
+    if (since or previous) and not of_pod:
+        raise click.UsageError(
+            "--since and --previous show a pod's log: add --head, --worker N or --pod POD. The program's output has no "
+            "times; --attempt N is its log before a restart"
+        )
+    if previous and follow:
+        raise click.UsageError("--previous is the log of a container that has ended: omit --follow")
     if list_files:
         run(_print_kept_files(name, kube_context, output))
         return
@@ -68,10 +87,14 @@ def command(
         run(_print_kept_file(name, path, tail, kube_context, output))
         return
     detached = detached_message(kube_context.command_line(f"logs {name} --follow"))
-    if pod is None and worker is None and not head:
+    if not of_pod:
         run(_print_program_log(name, step, follow, tail, kube_context, output), detached=detached)
-    else:
-        run(_print_pod_log(name, pod, worker, follow, tail, kube_context, output), detached=detached)
+        return
+    query = {"follow": str(follow).lower(), "timestamps": str(output != TABLE).lower()}
+    query |= {"tailLines": str(tail)} if tail is not None else {}
+    query |= {"sinceSeconds": str(max(1, round(since.seconds)))} if since else {}
+    query |= {"previous": "true"} if previous else {}
+    run(_print_pod_log(name, pod, worker, query, kube_context, output), detached=detached)
 
 
 async def _print_program_log(
@@ -108,17 +131,15 @@ async def _print_pod_log(
     name: str,
     pod: str | None,
     worker: int | None,
-    follow: bool,
-    tail: int | None,
+    query: Mapping[str, str],
     kube_context: KubeContext,
     output: str,
 ) -> None:
-    query = {"follow": str(follow).lower(), "timestamps": str(output != TABLE).lower()}
-    query |= {"tailLines": str(tail)} if tail is not None else {}
+    """`query`: the parameters of the API server's log request."""
     async with connect(kube_context) as connection:
         manifest = await find_pod(connection, name, pod, worker)
-        query["container"] = manifest["spec"]["containers"][0]["name"]  # the Ray container in KubeRay's pods
+        container = manifest["spec"]["containers"][0]["name"]  # the Ray container in KubeRay's pods
         lines = LogLines({"pod": manifest["metadata"]["name"]}, output, timed=output != TABLE)
         path = api_paths.log(connection.namespace, manifest["metadata"]["name"])
-        async for line in connection.api.stream_lines(path, query):
+        async for line in connection.api.stream_lines(path, {**query, "container": container}):
             lines.write(f"{line}\n")

@@ -11,7 +11,7 @@ import click
 from rlt.kube_context import KubeContext
 from rlt.program import program_name
 from rlt_api.schema.crd import KIND, MAX_NAME_LENGTH
-from rlt_cli.commands.wait import wait_for_condition
+from rlt_cli.commands.wait import SUCCEEDED, wait_for_condition
 from rlt_cli.connection import connect, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.failure import Failure
@@ -87,6 +87,6 @@ async def _check(manifest: Manifest, timeout: Duration, kube_context: KubeContex
         stored = (await connection.apply(connection.with_namespace(manifest), force=False))["metadata"]
         own = replace(kube_context, namespace=stored["namespace"])
         try:
-            return await wait_for_condition(stored["name"], "Succeeded", timeout, own)
+            return await wait_for_condition(stored["name"], SUCCEEDED, timeout, own)
         finally:
             await connection.api.delete(api_paths.job(stored["namespace"], stored["name"]), uid=stored["uid"])

@@ -16,7 +16,7 @@ from rlt_api.spec.training_config import CONFIG_DIRECTORY
 from rlt_cli.file_arguments import FILE, file_argument
 from rlt_cli.file_validation import load_valid_jobs
 from rlt_cli.output import YAML, emit_manifests, output_option, print_message
-from rlt_cli.pages.network import read_nodes
+from rlt_cli.pages.network import print_network_warnings, read_nodes
 from rlt_cli.render_target import TARGETS, emit_files, reject_unknown_image, render_target, write_files
 from rlt_cli.runtime_options import runtime_options
 from rlt_core.children.program import build_command, build_run
@@ -136,6 +136,8 @@ def _render_jobs(
             print_message(f"{job.name}: the operator holds this job: {rejection.code}: {rejection.message}")
             held = True
             continue
+        if nodes is not None:
+            print_network_warnings(job)
         if waits_for_earlier_job(job.spec):
             other = job.spec.checkpoint.resume_from_job
             print_message(f"note: {job.name}: the path of {other}'s checkpoint is a placeholder")

@@ -10,7 +10,7 @@ import click
 from rlt.errors import FieldConflictError
 from rlt.kube_context import KubeContext
 from rlt_api.schema.crd import KIND
-from rlt_cli.commands.wait import wait_for_condition
+from rlt_cli.commands.wait import SUCCEEDED, wait_for_condition
 from rlt_cli.commands.watch import watch
 from rlt_cli.connection import connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
@@ -81,7 +81,7 @@ def command(
         if watching:
             code = run(watch(name, job_context, output), detached=detached)
         elif wait:
-            code, job = run(wait_for_condition(name, "Succeeded", timeout, job_context), detached=detached)
+            code, job = run(wait_for_condition(name, SUCCEEDED, timeout, job_context), detached=detached)
             objects[index] = job or objects[index]
         else:
             print_message(f"next: {watch_command}")

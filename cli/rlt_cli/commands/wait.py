@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from rlt import lifecycle
-from rlt.errors import JobFailedError, WaitTimeoutError
+from rlt.errors import JobFailedError, UnknownConditionError, WaitTimeoutError
 from rlt.job_state import Job, get_condition, summarize
 from rlt.kube_context import KubeContext
+from rlt.wanted_condition import WantedCondition, parse_wanted_condition
 from rlt_cli.connection import connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.kube_context import kube_context_options
@@ -16,12 +17,27 @@ from rlt_core.job import Manifest
 
 EXIT_FAILED = 1
 EXIT_TIMEOUT = 2
+SUCCEEDED = WantedCondition("Succeeded")
+
+
+def parse_condition(text: str) -> WantedCondition:
+    """Parse the value of --for: its click `type`. Raises BadParameter."""
+    try:
+        return parse_wanted_condition(text)
+    except UnknownConditionError as error:
+        raise click.BadParameter(error.message) from error
 
 
 @click.command()
 @click.argument("name")
 @click.option(
-    "--for", "wanted", default="Succeeded", show_default=True, metavar="CONDITION", help="The condition to wait for."
+    "--for",
+    "wanted",
+    type=parse_condition,
+    default="Succeeded",
+    show_default=True,
+    metavar="CONDITION",
+    help="The condition to wait for: TYPE, or kubectl's condition=TYPE and condition=TYPE=STATUS.",
 )
 @click.option(
     "--timeout",
@@ -33,10 +49,11 @@ EXIT_TIMEOUT = 2
 )
 @kube_context_options
 @output_option()
-def command(name: str, wanted: str, timeout: Duration, kube_context: KubeContext, output: str) -> None:
+def command(name: str, wanted: WantedCondition, timeout: Duration, kube_context: KubeContext, output: str) -> None:
     """Wait until a condition of a job is True.
 
-    Exit codes: 0 the condition is True, 1 it cannot become True (the job has ended or was deleted), 2 timeout.
+    Exit codes: 0 the condition is True, 1 it cannot become True (the job has ended or was deleted), 2 timeout, or no
+    job has the condition.
     """
     detached = detached_message(kube_context.command_line(f"watch {name}"))
     code, job = run(wait_for_condition(name, wanted, timeout, kube_context), detached=detached)
@@ -46,7 +63,7 @@ def command(name: str, wanted: str, timeout: Duration, kube_context: KubeContext
 
 
 async def wait_for_condition(
-    name: str, wanted: str, timeout: Duration, kube_context: KubeContext
+    name: str, wanted: WantedCondition, timeout: Duration, kube_context: KubeContext
 ) -> tuple[int, Manifest | None]:
     """Wait, and print each change to standard error. Returns the exit code and the latest job object."""
     printed = ""
@@ -73,9 +90,9 @@ async def wait_for_condition(
             else:
                 print_message(f"{name}: {state}")
             return EXIT_TIMEOUT, dict(error.job) if error.job else None
-    print_message(f"{name}: {wanted}. {get_condition(job, wanted).get('message', '')}".strip())
+    print_message(f"{name}: {wanted}. {get_condition(job, wanted.type).get('message', '')}".strip())
     return 0, job
 
 
-def _describe(job: Job, wanted: str) -> str:
+def _describe(job: Job, wanted: WantedCondition) -> str:
     return f"waiting for {wanted}: {summarize(job)}"

@@ -28,6 +28,8 @@ DISABLING: Mapping[str, tuple[str, object]] = {
 }
 """Block or field -> verl's switch and its default. A false switch means that the field is not set."""
 SWITCHES = frozenset(switch for switch, _ in DISABLING.values()) - {"actor_rollout_ref.model.lora_rank"}
+VERL_KL_LOSS_COEF = 0.001
+"""verl's default (verl/trainer/config/actor/actor.yaml, verl 0.9.1): rlt's default has no KL term."""
 FIRST = ("trainer.total_training_steps", "max_steps", "data.filter_overlong_prompts")
 """Settings that the conversion of others reads."""
 UNSET: Mapping[str, tuple[object, ...]] = {
@@ -35,12 +37,13 @@ UNSET: Mapping[str, tuple[object, ...]] = {
     "spec.training.lrSchedule.warmupSteps": (-1,), "spec.training.lrSchedule.decaySteps": (-1,),
     "spec.training.fsdp.fsdpSize": (-1,), "spec.training.reference.fsdpSize": (-1,),
     "spec.algorithm.rolloutCorrection.bypassMode": (False,),
-    "spec.checkpoint.maxToKeep": (0, -1), "spec.training.totalSteps": (-1, 0),
+    "spec.training.totalSteps": (-1, 0),
 }  # fmt: skip
 """Field -> values of the other program for which it is omitted."""
 VALUES: Mapping[str, Mapping[object, object]] = {
     "spec.algorithm.klLossType": {"k1": "kl", "k2": "mse", "k3": "low_var_kl"},
     "spec.algorithm.policyLoss": {"token": "vanilla", "seq": "gspo"},
+    "spec.checkpoint.maxToKeep": {-1: 0},
     "spec.checkpoint.resume": {"disable": "never", "resume_path": "path"},
     "spec.model.dtype": {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"},
     "spec.cluster.workers[].accelerator.resourceName": {
@@ -111,6 +114,8 @@ def apply_settings(
                 _enable(draft, setting.fields[0])
             elif not value and key == loss:
                 draft.put("algorithm.klLossCoef", 0)
+            elif switches is DISABLING and key == loss and draft.get("algorithm.klLossCoef") is None:
+                draft.put("algorithm.klLossCoef", VERL_KL_LOSS_COEF)
         elif switch := _find_switch(setting.fields[0], values, switches):
             draft.leave_out(what, f"it has no effect without {switch}", line)
         else:

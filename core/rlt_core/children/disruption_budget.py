@@ -3,7 +3,8 @@
 minAvailable is the number of all pods. For pods of a controller without a scale subresource, such as a RayCluster,
 Kubernetes supports no maxUnavailable:
 https://kubernetes.io/docs/tasks/run-application/configure-pdb/#arbitrary-controllers-and-selectors
-A budget has no effect on pods that are pending, ended or terminating, so that it blocks nothing without a cluster.
+A budget has no effect on pods that are pending, ended or terminating, so that it blocks nothing without a cluster. The
+operator creates it when Ray has the first Ray job of an attempt.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Literal
 
 from rlt_api.blocks.cluster import WorkerGroup
@@ -10,8 +9,8 @@ from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.frameworks.preflight import reject_engine
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.model import quantity_value
-from rlt_api.rules.model_size import model_size
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
+from rlt_api.rules.volume_size import checkpoint_bytes, count_checkpoints, export_bytes
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.preflight_inputs import list_data_files, list_model_folders, list_repositories
@@ -19,12 +18,8 @@ from rlt_core.children.program import build_command
 from rlt_core.job import Job
 from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Trial
 
-CHECKPOINT_BYTES = 12
-"""Bytes of a parameter in a checkpoint: float32, with Adam's two moments."""
 TRIAL_DIRECTORY = ".preflight-trial"
 """Folder of the stage training, in the run directory."""
-EXPORT_BYTES = 4
-"""Bytes of a parameter in the exported model: at most float32."""
 
 
 def get_level(spec: RLTrainingJobSpec) -> Literal["none", "basic", "full"]:
@@ -46,9 +41,6 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
     """Build the expectations. The pods are built from the same values."""
     level = get_level(spec)
     head = spec.cluster.head.resources
-    model = spec.model
-    size = model_size(model) if model else None
-    copies = 2 if spec.algorithm.critic else 1
     bandwidth = spec.preflight.min_bus_bandwidth
     framework = get_framework(spec)
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
@@ -66,8 +58,8 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
         repositories=list_repositories(spec),
         chat_template_of=_find_template_folder(spec),
         chat_template=_find_template(spec),
-        checkpoint_bytes=int(copies * CHECKPOINT_BYTES * size.parameters) if size else None,
-        export_bytes=int(EXPORT_BYTES * size.parameters) if size else None,
+        checkpoint_bytes=checkpoint_bytes(spec),
+        export_bytes=export_bytes(spec),
         checkpoints=count_checkpoints(spec),
         min_bus_bandwidth=bandwidth * 1e9 if bandwidth is not None else None,
         bfloat16=uses_bfloat16(spec),
@@ -112,20 +104,6 @@ def uses_bfloat16(spec: RLTrainingJobSpec) -> bool:
         return spec.model.dtype == "bfloat16"
     program = find_program(spec.framework.command or [])
     return program is not None and get_record(program).uses_bfloat16(program)
-
-
-def count_checkpoints(spec: RLTrainingJobSpec) -> int:
-    """Count the checkpoints on the volume at the same time, with the one that is written. 0: only the model is saved.
-
-    At least 1 is assumed if the number of steps is not known.
-    """
-    checkpoint = spec.checkpoint
-    steps = spec.training.total_steps
-    if checkpoint.save_freq < 1:
-        return 0
-    saved = ceil(steps / checkpoint.save_freq) if steps else 1
-    kept = checkpoint.max_to_keep
-    return saved if kept is None else min(saved, kept + checkpoint.keep_best + 1)
 
 
 def _find_template_folder(spec: RLTrainingJobSpec) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.preset_data import PRESET_HUB
 from rlt_pod.preflight.expected import Repository
 
 OTHER_HUBS = ("VERL_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE")
@@ -43,7 +44,10 @@ def list_repositories(spec: RLTrainingJobSpec) -> list[Repository]:
         **({model.path: model.revision} if model and model.path else {}),
     }
     models = [Repository(name, "model", revision) for name, revision in named.items() if not name.startswith("/")]
-    sets = [Repository(data.hub.name, "dataset", data.hub.revision)] if data and data.hub else []
+    hub = None
+    if data is not None:
+        hub = data.hub or (PRESET_HUB.get(data.preset or "") if data.path is None else None)
+    sets = [Repository(hub.name, "dataset", hub.revision)] if hub else []
     return [*models, *sets]
 
 

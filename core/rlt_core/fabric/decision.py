@@ -14,7 +14,8 @@ from rlt_core.fabric.demand import Demand
 from rlt_core.fabric.facts import Facts, detect_facts, infer_declared_facts
 from rlt_core.fabric.missing_devices import find_device_warnings, find_room_warnings, format_groups
 from rlt_core.fabric.nodes import Node, parse_nodes
-from rlt_core.fabric.profiles import Profile, choose_profile, get_generic_profile, load_profiles
+from rlt_core.fabric.profiles import RDMA_FABRICS, Profile, choose_profile, get_generic_profile, load_profiles
+from rlt_core.fabric.rdma_nodes import advise_selection
 from rlt_core.fabric.rejections import Rejection
 from rlt_core.fabric.settings import Settings, build_settings
 from rlt_core.fabric.warnings import find_clique_warnings, find_unknown_resource_warnings, find_warnings
@@ -121,7 +122,7 @@ def decide_group_fabric(nodes: Sequence[Node], demand: Demand) -> FabricDecision
         kinds[pool] = []
         if not found.selected:
             warnings.append(_describe_empty_pool(nodes, demand, pool))
-    profile, kind, settings, agree = _choose_settings(kinds, demand, rejected, warnings)
+    profile, kind, settings, agree = _choose_settings(kinds, found.nodes, demand, rejected, warnings)
     fabric_is_known = (
         found.nodes
         or found.unavailable
@@ -179,7 +180,11 @@ def _restrict_to_demand(kind: Facts, demand: Demand) -> Facts:
 
 
 def _choose_settings(
-    kinds: Mapping[Facts, list[str]], demand: Demand, rejected: list[Rejection], warnings: list[str]
+    kinds: Mapping[Facts, list[str]],
+    nodes: Sequence[Node],
+    demand: Demand,
+    rejected: list[Rejection],
+    warnings: list[str],
 ) -> tuple[Profile, Facts, Settings, bool]:
     """Choose one profile and its settings for all kinds of nodes: the generic one if they differ, with a warning."""
     first = next(iter(kinds))
@@ -204,17 +209,21 @@ def _choose_settings(
     if len({(profile.name, settings) for profile, _, settings in choices}) == 1:
         return *choices[0], True
     groups: dict[str, list[str]] = {}
+    rdma: dict[str, list[str]] = {}
     for profile, kind, settings in choices:
         resources = ", ".join(f"{name}: {count}" for name, count in settings.attach.resources)
         shape = f" of {kind.instance_type}" if kind.instance_type else ""
         what = f"{profile.name}{shape}{f' with {resources}' if resources else ''}"
         groups.setdefault(what, []).extend(kinds[kind])
+        if profile.fabric.removeprefix("mnnvl+") in RDMA_FABRICS:
+            rdma.setdefault(what, []).extend(kinds[kind])
+    advice = advise_selection(nodes, rdma, demand) or "select nodes of one kind with nodeSelector"
     warnings.append(
-        f"candidate nodes do not agree, the generic profile is used: {format_groups(groups)}; select nodes "
-        "of one kind with nodeSelector"
+        f"candidate nodes do not agree, the generic profile is used{', so that all workers use TCP' if rdma else ''}: "
+        f"{format_groups(groups)}; {advice}"
     )
     if demand.require == "rdma":
-        rejected.append(rejections.build_mixed_fabric_rejection(groups))
+        rejected.append(rejections.build_mixed_fabric_rejection(groups, advice))
     profile = get_generic_profile(vendor)
     return profile, first, build_settings(profile, _without_rdma(first), demand), False
 

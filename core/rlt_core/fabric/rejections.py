@@ -191,12 +191,14 @@ def reject_settings(
             )
 
 
-def build_mixed_fabric_rejection(groups: Mapping[str, Sequence[str]]) -> Rejection:
+def build_mixed_fabric_rejection(
+    groups: Mapping[str, Sequence[str]], advice: str = "select nodes of one kind with nodeSelector"
+) -> Rejection:
     """The rejection of network.require: rdma on nodes of different fabrics."""
     return Rejection(
         "MixedFabric",
-        f"network.require is rdma, but the candidate nodes do not agree ({format_groups(groups)}): select nodes "
-        "of one kind with nodeSelector, or set require: any",
+        f"network.require is rdma, but the candidate nodes do not agree ({format_groups(groups)}): {advice}, "
+        "or set require: any",
     )
 
 

@@ -8,11 +8,21 @@ from rlt_core.job import Manifest
 JOBS = f"/apis/{GROUP}/{VERSION}"
 RAY = "/apis/ray.io/v1"
 CORE = "/api/v1"
+API_GROUPS = "/apis"
 KUEUE = "/apis/kueue.x-k8s.io"
 NODES = f"{CORE}/nodes"
 NAMESPACES = f"{CORE}/namespaces"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RAY_CLUSTER_CRD = f"{CRDS}/rayclusters.ray.io"
+SERVER_VERSION = "/version"
+RUNTIMES = f"{JOBS}/{RUNTIME_PLURAL}"
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
+ALL_LEASES = "/apis/coordination.k8s.io/v1/leases"
+VALIDATING_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+ENDPOINT_SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+RESOURCE_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 
 
 def jobs(namespace: str | None) -> str:
@@ -37,7 +47,7 @@ def gang(namespace: str, name: str) -> str:
 
 def runtime(name: str) -> str:
     """Path of an RLRuntime."""
-    return f"{JOBS}/{RUNTIME_PLURAL}/{name}"
+    return f"{RUNTIMES}/{name}"
 
 
 def ray_clusters(namespace: str | None) -> str:
@@ -75,9 +85,34 @@ def disruption_budget(namespace: str, name: str) -> str:
     return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
 
 
+def pvcs(namespace: str) -> str:
+    """Path of the PersistentVolumeClaims in a namespace."""
+    return f"{CORE}/namespaces/{namespace}/persistentvolumeclaims"
+
+
 def pvc(namespace: str, name: str) -> str:
     """Path of a PersistentVolumeClaim."""
-    return f"{CORE}/namespaces/{namespace}/persistentvolumeclaims/{name}"
+    return f"{pvcs(namespace)}/{name}"
+
+
+def resource_quotas(namespace: str) -> str:
+    """Path of the ResourceQuotas in a namespace."""
+    return f"{CORE}/namespaces/{namespace}/resourcequotas"
+
+
+def service_account(namespace: str, name: str) -> str:
+    """Path of a ServiceAccount."""
+    return f"{CORE}/namespaces/{namespace}/serviceaccounts/{name}"
+
+
+def local_queues(namespace: str, version: str) -> str:
+    """Path of the Kueue LocalQueues in a namespace, in a version that the API server serves."""
+    return f"{KUEUE}/{version}/namespaces/{namespace}/localqueues"
+
+
+def network_attachments(namespace: str) -> str:
+    """Path of the NetworkAttachmentDefinitions in a namespace."""
+    return f"/apis/k8s.cni.cncf.io/v1/namespaces/{namespace}/network-attachment-definitions"
 
 
 def secret(namespace: str, name: str) -> str:
@@ -102,7 +137,7 @@ def lease(namespace: str, name: str) -> str:
 
 def webhook_configuration(name: str) -> str:
     """Path of a ValidatingWebhookConfiguration."""
-    return f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}"
+    return f"{VALIDATING_WEBHOOKS}/{name}"
 
 
 def pods(namespace: str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -23,12 +24,16 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept header for the metadata of an object only."""
+METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""Accept header for the metadata of the objects of a list only."""
 
 READ_COST = 1
 WRITE_COST = 4
 """A write takes 2 to 14 ms of the API server and etcd, a read about 1.5 ms."""
 PAGE_SIZE = 50
 """Objects in a page of a list. A page of 20 KB nodes has 1 MB and is parsed in 10 ms."""
+METADATA_PAGE_SIZE = 200
+"""Objects in a page of a list of metadata, which has about 5 KB for each, most of it managedFields."""
 WATCH_S = 300
 """After this time the API server ends a watch."""
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
@@ -60,7 +65,7 @@ class RequestOptions(TypedDict, total=False):
     """Options of a request."""
 
     query: dict[str, str]
-    body: Manifest | None
+    body: Manifest | list[Manifest] | None
     content: str
     """Content type of the body. JSON by default."""
     accept: str
@@ -83,6 +88,8 @@ class KubernetesApi:
     """Cache of get_large."""
     on_response: Callable[[str, str, int], None] = lambda method, path, status: None
     """Called with each response, the first one of a watch included."""
+    on_warning: Callable[[str], None] = lambda text: None
+    """Called with each warning of the API server: https://kubernetes.io/blog/2020/09/03/warnings/"""
     slots: FairSlots = field(default_factory=FairSlots)
     """Limits the requests at the same time, and shares them between namespaces. Watches do not count."""
 
@@ -119,15 +126,19 @@ class KubernetesApi:
         found = _parse_response(*await self.send("GET", path, query=query))
         return found["items"], found["metadata"]["resourceVersion"]
 
-    async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[list[Manifest], str]]:
-        """The items of a list in pages of PAGE_SIZE, each with the resourceVersion at which a watch continues.
+    async def list_pages(
+        self, path: str, *, accept: str = JSON, **query: str
+    ) -> AsyncIterator[tuple[list[Manifest], str]]:
+        """The items of a list in pages, each with the resourceVersion at which a watch continues.
+
+        A page has PAGE_SIZE items, or `limit`.
 
         Raises UnknownResourceError, ApiError; with status 410 if the list expires between two pages.
         """
         token = ""
         while True:
-            page = query | {"limit": str(PAGE_SIZE)} | ({"continue": token} if token else {})
-            status, text = await self.send("GET", path, query=page)
+            page = {"limit": str(PAGE_SIZE)} | query | ({"continue": token} if token else {})
+            status, text = await self.send("GET", path, query=page, accept=accept)
             if status == 404:
                 raise UnknownResourceError(status, _parse_message(text))
             found = _parse_response(status, text)
@@ -137,6 +148,10 @@ class KubernetesApi:
             token = metadata.get("continue") or ""
             if not token:
                 return
+
+    def list_metadata(self, path: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        """Like `list_pages`, but of each object only the metadata, in pages of METADATA_PAGE_SIZE."""
+        return self.list_pages(path, accept=METADATA_LIST, limit=str(METADATA_PAGE_SIZE))
 
     async def list(self, path: str, **query: str) -> list[Manifest]:
         """The items of a list, selected by `labelSelector` or `fieldSelector`."""
@@ -170,6 +185,17 @@ class KubernetesApi:
         query = {"fieldManager": FIELD_OWNER}
         content = "application/merge-patch+json"
         _parse_response(*await self.send("PATCH", path, query=query, body=patch, content=content))
+
+    async def patch(self, path: str, operations: list[Manifest]) -> Manifest:
+        """Apply a JSON Patch (RFC 6902). Unknown fields are an error. Returns the object as stored. Raises ApiError.
+
+        An operation on /metadata/resourceVersion is a precondition: the status is 409 if the object is at another one.
+        """
+        query = {"fieldManager": FIELD_OWNER, "fieldValidation": "Strict"}
+        content = "application/json-patch+json"
+        status, text = await self.send("PATCH", path, query=query, body=operations, content=content)
+        patched: Manifest = _parse_response(status, text)
+        return patched
 
     async def replace(self, path: str, manifest: Manifest) -> None:
         """Replace an object. Raises ApiError with status 409 if it is not at the manifest's resourceVersion."""
@@ -267,6 +293,8 @@ class KubernetesApi:
             # param_serialize would search the body for types of the client, which takes half of its time.
             response = await client.call_api(verb, address, full_headers, body, _request_timeout=timeout)
             self.on_response(method, path, response.status)
+            for header in response.response.headers.getall("Warning", []):
+                self.on_warning(parse_warning(header))
             return response
 
         client = self.client
@@ -349,6 +377,8 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
             )
         except (config.ConfigException, OSError) as error:
             raise NoConnectionError(str(error)) from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:  # a field has another type than expected
+            raise NoConnectionError(f"the kubeconfig is invalid: {type(error).__name__}: {error}") from error
         return client.ApiClient(configuration), loader
 
     async def renew() -> Any:
@@ -357,6 +387,12 @@ async def connect_as_user(*, kubeconfig: str | None, context: str | None) -> tup
 
     first, loader = await load()
     return KubernetesApi(first, renew), loader.current_context["context"].get("namespace", "default")
+
+
+def parse_warning(header: str) -> str:
+    """The text of a Warning header, such as `299 - "the field \\"a\\" is deprecated"` (RFC 7234, section 5.5)."""
+    _, _, quoted = header.partition('"')
+    return re.sub(r"\\(.)", r"\1", quoted.rpartition('"')[0]) or header
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def build_task(launch: Launch) -> dict[str, Any]:
 
 def name_programs_file(launch: Launch) -> str:
     """Name of the file beside the task with the programs. A command of dstack has at most 128 KiB, as one argument."""
-    return f"{launch.name}.programs.base64"
+    return f"{launch.name}.programs.base85"
 
 
 def _build_commands(launch: Launch) -> list[str]:

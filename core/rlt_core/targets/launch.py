@@ -26,7 +26,7 @@ from rlt_core.earlier_job import reject_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_core.network_status import build_network_status
-from rlt_core.targets.program import ENCODED_PROGRAMS, build_program, build_target_expected
+from rlt_core.targets.program import ENCODED_PROGRAMS, build_program, build_target_expected, list_programs
 from rlt_core.targets.programs import encode_programs
 from rlt_pod.keep_logs import ATTEMPT_DIRECTORY
 from rlt_pod.preflight.expected import EXPECTED_FILE, dump_expected
@@ -78,7 +78,7 @@ class Launch:
     files: Mapping[str, str]
     """Path -> content of the program, and of the files that it reads."""
     programs: str
-    """The archive of rlt's programs in base64, in lines."""
+    """The encoded archive of rlt's programs, in lines."""
     storage: str
     """The shared folder of checkpoints and results on all machines."""
     mounts: tuple[str, ...]
@@ -175,7 +175,7 @@ def build_launch(
             **_list_files(job, spec),
             f"{CONFIG_DIRECTORY}/{PROGRAM}": build_program(job, spec, any_port=any_port, programs=programs),
         },
-        programs=encode_programs(),
+        programs=encode_programs(list_programs(job, spec)),
         storage=names.mount_path(spec).rstrip("/"),
         mounts=_list_mounts(spec),
         vendor=network.vendor,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from itertools import pairwise
 
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -13,9 +14,10 @@ from rlt_core.children.preflight_file import build_expected, has_preflight
 from rlt_core.children.program import build_command
 from rlt_core.entrypoint import build_run_command_arguments
 from rlt_core.job import Job
+from rlt_core.targets.programs import DECODER, SUPERVISED
 from rlt_pod.preflight.expected import EXPECTED_FILE, Expected
 
-ENCODED_PROGRAMS = f"{PROGRAMS_PATH}.base64"
+ENCODED_PROGRAMS = f"{PROGRAMS_PATH}.base85"
 """The archive of programs as text, beside the script."""
 FIRST_STEP_SECONDS = 7200
 """Time until the first step of the builtin trainer, as spec.failurePolicy.progressDeadlineSeconds documents."""
@@ -38,13 +40,21 @@ def build_program(job: Job, spec: RLTrainingJobSpec, *, any_port: bool, programs
         "#!/bin/bash",
         "set -e",
         "# The programs of rlt: preflight, attempts, logs and diagnosis.",
-        f'base64 -d {ENCODED_PROGRAMS} > "{programs}.$$"',
+        f"python3 -c '{DECODER}' \\",
+        f'  < {ENCODED_PROGRAMS} > "{programs}.$$"',
         f'mv "{programs}.$$" {programs}',
         *steps,
         " \\\n  ".join([*_join_options(words), *program]),
         "",
     ]
     return "\n".join(lines)
+
+
+def list_programs(job: Job, spec: RLTrainingJobSpec) -> list[str]:
+    """The programs of rlt that the script starts."""
+    command = build_command(job, spec)
+    started = [name for word, name in pairwise(command) if word == PROGRAMS_PATH]
+    return [*SUPERVISED, *(["preflight"] if has_preflight(spec) else []), *started]
 
 
 def build_target_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:

@@ -12,7 +12,7 @@ from rlt_core.targets.launch import Launch
 
 END_OF_FILE = "RLT_END_OF_FILE"
 """The line that ends a file in a script."""
-PROGRAMS_MARK = "# Programs of rlt: a zip archive in base64"
+PROGRAMS_MARK = "# Programs of rlt: a zip archive in bzip2 and base85"
 """The line before the programs."""
 JOIN_TIMEOUT_S = 600
 """Time for all nodes to join Ray. In Slurm, spec.pendingDeadlineSeconds has precedence."""

@@ -39,6 +39,30 @@ MIXED: dict[str, Case] = {
         rejected="MixedFabric",
         agree=False,
     ),
+    "mixed-with-enough-rdma": Case(
+        [*(node(name, nvidia() | IB, GPUS | HCA) for name in "abc"), node("d", nvidia(), GPUS)],
+        NVIDIA,
+        "generic",
+        "tcp",
+        agree=False,
+        warns=(
+            "so that all workers use TCP",
+            "3 nodes of onprem-infiniband with rdma/hca_shared_devices_a: 1 have room for all workers: to use RDMA, "
+            'set spec.cluster.workers[].nodeSelector to {feature.node.kubernetes.io/pci-15b3.present: "true"}',
+        ),
+    ),
+    "mixed-with-enough-rdma-and-no-label": Case(
+        [
+            *(node(name, nvidia() | IB, GPUS | HCA) for name in "ab"),
+            node("c", nvidia() | IB, GPUS),
+        ],
+        RDMA_ONLY,
+        "generic",
+        "tcp",
+        rejected="MixedFabric",
+        agree=False,
+        warns=("podTemplate: kubernetes.io/hostname In [a, b]",),
+    ),
     "mixed-oracle-shapes": Case(
         [*oracle("BM.GPU.H100.8", GPUS, nvidia())[:1], *oracle("BM.GPU.B4.8", GPUS, nvidia("NVIDIA-A100"))[1:]],
         NVIDIA,

@@ -202,6 +202,13 @@ def test_a_line_that_repeats_with_a_remainder_is_a_stall() -> None:
     assert "63 of 64" in finding.evidence
 
 
+def test_a_line_that_tries_again_is_a_stall() -> None:
+    line = "2026-01-30 09:00:0{} - INFO - client - The server is not up yet. Retrying in 2.0 seconds..."
+    (finding,) = diagnose("start\n" + "\n".join(line.format(second) for second in range(3)) + "\n")
+    assert (finding.code, finding.line) == ("RepeatedLastLine", 4)
+    assert list_codes("\n".join(line.format(second) for second in range(3)) + "\nconnected\n") == []
+
+
 @pytest.mark.parametrize(
     "lines",
     [

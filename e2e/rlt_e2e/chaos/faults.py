@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
 
-from rlt_e2e.chaos import partition, volume
+from rlt_e2e.chaos import partition, tenants, volume
 from rlt_e2e.chaos.pods import Pod, Target, kill_process, list_pods
 from rlt_e2e.cluster import Cluster, control_plane, processes
 from rlt_e2e.cluster.programs import obtain_programs
@@ -180,6 +180,11 @@ def partition_workers(target: Target) -> Injected:
     )
 
 
+def cause_as_tenant(cause: Callable[[Target], str]) -> Callable[[Target], Injected]:
+    """A fault that another tenant causes: the job is not affected, and there is nothing to name."""
+    return lambda target: Injected(cause(target))
+
+
 FAULTS = (
     Fault("rank", "the process of a rank is killed", kill_rank),
     Fault("engine", "the process of a rollout engine is killed", kill_engine, separate=True),
@@ -193,6 +198,10 @@ FAULTS = (
     Fault("full-volume", "the volume of the checkpoints is full", fill_volume, volume_mb=256),
     Fault("api-server", f"the API server is stopped for {API_SERVER_STOPPED_S:.0f} s", stop_api_server),
     Fault("partition", "two workers cannot reach each other", partition_workers),
+    Fault("hostile-text", "a tenant sends hostile strings", cause_as_tenant(tenants.send_hostile_text)),
+    Fault("flood", "a tenant floods the webhook with reviews", cause_as_tenant(tenants.flood_webhook)),
+    Fault("malformed", "a tenant's head sends malformed answers", cause_as_tenant(tenants.answer_malformed)),
+    Fault("namespace", "a tenant's namespace is deleted", cause_as_tenant(tenants.delete_namespace)),
 )
 
 

@@ -16,16 +16,17 @@ from rlt_core import names
 from rlt_core.children.programs import is_programs
 from rlt_core.fabric.nodes import Node, parse_nodes
 from rlt_core.job import Manifest
+from rlt_core.kuberay import KubeRay
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_operator.cache.early_warnings import EarlyWarnings
+from rlt_operator.cache.job_list import JobList, Select
 from rlt_operator.cache.job_store import JobStore
 from rlt_operator.cache.recent_reads import RecentReads
 from rlt_operator.cache.reflector import OnChange, Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 from rlt_operator.cache.watches import Watches
 from rlt_operator.diagnosis.disruption import list_drain_taints
-from rlt_operator.kuberay import KubeRay
 from rlt_operator.manifests import (
     parse_config,
     parse_pod,
@@ -56,6 +57,8 @@ class Cache:
 
     wake: Callable[[Key], None]
     """Called with a job when an object of the job changes."""
+    select: Select = lambda namespace, wanted: None
+    """Called with a namespace, or None for all, whose jobs are to be watched, or no longer."""
     jobs: JobStore = field(default_factory=JobStore)
     ray_clusters: Store[RayCluster] = field(default_factory=lambda: Store(parse_ray_cluster, get_name))
     pods: Store[Pod] = field(default_factory=lambda: Store(parse_pod, get_job, max_removed=MAX_REMOVED_PODS))
@@ -77,6 +80,8 @@ class Cache:
     written: set[Key] = field(default_factory=set)
     """Jobs whose status this process has written. The cache is not behind that write."""
     watches: Watches = field(init=False)
+    job_lists: dict[str | None, JobList] = field(default_factory=dict)
+    """By selected namespace, or under None for all."""
     recent: RecentReads = field(default_factory=RecentReads)
     """Objects without a watch that many jobs read: namespaces and the RayCluster CRD."""
     kuberay: tuple[Manifest, KubeRay] | None = None
@@ -94,7 +99,8 @@ class Cache:
         """The watches of a namespace, or of all."""
         config_maps = api_paths.config_maps(namespace)
         ray_clusters = api_paths.ray_clusters(namespace)
-        jobs = _watch("rltrainingjobs", self.jobs, api_paths.jobs(namespace), self._wake_self, namespace)
+        jobs = JobList(self.jobs, self._wake_self, namespace, self.select)
+        self.job_lists[namespace] = jobs
         pods = _watch("pods", self.pods, api_paths.pods(namespace), self._wake_of_pod, namespace, OF_A_JOB)
 
         async def find_events() -> str:
@@ -116,6 +122,7 @@ class Cache:
 
     def _forget_namespace(self, namespace: str) -> None:
         """Drop all objects of a namespace that is no longer selected, and end the reconciliations of its jobs."""
+        self.job_lists.pop(namespace, None)
         jobs = self.jobs.names(namespace)
         stores: tuple[Store[Any], ...] = (
             self.jobs,
@@ -143,6 +150,13 @@ class Cache:
         """Whether the job exists, and its namespace is selected."""
         return self.watches.is_selected(key[0]) and self.jobs.get(key) is not None
 
+    def receive_job(self, change: str | None, job: Manifest) -> None:
+        """Store what kopf reports of a job: ADDED, MODIFIED, DELETED, or None if it has listed the job."""
+        namespace, _ = get_name(job)
+        found = self.job_lists.get(namespace, self.job_lists.get(None))
+        if found:
+            found.receive(change, job)
+
     def put(self, written: Manifest) -> None:
         """Store the response to one of the operator's writes, which the watch delivers later."""
         if not self.watches.is_selected(written["metadata"]["namespace"]):
@@ -157,9 +171,10 @@ class Cache:
 
         Before a decision that cannot be undone: a watch may be behind, and watches of two kinds are not synchronized.
         """
-        await asyncio.gather(self._refresh_job(api, key), self._refresh_cluster(api, key), self.refresh_pods(api, key))
+        await asyncio.gather(self.refresh_job(api, key), self._refresh_cluster(api, key), self.refresh_pods(api, key))
 
-    async def _refresh_job(self, api: KubernetesApi, key: Key) -> None:
+    async def refresh_job(self, api: KubernetesApi, key: Key) -> None:
+        """Read the job from the API server. Raises ApiError."""
         before = self.jobs.version_of(key)
         job = await api.get(api_paths.job(*key))
         self.jobs.put_response(job) if job else self.jobs.forget(key, before)

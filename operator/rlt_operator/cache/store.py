@@ -132,8 +132,8 @@ class Store(Generic[T]):
         return self.put(manifest)
 
     def reach(self, version: int, namespace: str | None) -> None:
-        """Note that the watch of `namespace`, or of all if it is None, has delivered every change up to `version`."""
-        self._reached[namespace] = version
+        """Note that every deletion up to `version` is known, of `namespace`, or of all if it is None."""
+        self._reached[namespace] = max(version, self._reached.get(namespace, 0))
 
     def remove(self, manifest: Manifest) -> bool:
         """Remove a deleted object, unless the store has a newer one of the same name. Returns whether it did."""

@@ -11,7 +11,9 @@ from rlt_operator.conditions import METRIC_CODES
 def find_broken_rules(report: ProgressReport | None) -> tuple[FailureFinding, ...]:
     """One finding for each broken rule of the report, the one that damages the policy most first: the status keeps a
     limited number. Rules of a newer program are ignored."""
-    broken = {each.rule[:1].upper() + each.rule[1:]: each.evidence for each in (report.broken_rules if report else ())}
+    if report is None or not report.broken_rules:
+        return ()
+    broken = {each.rule[:1].upper() + each.rule[1:]: each.evidence for each in report.broken_rules}
     entries = [entry for entry in load_entries() if entry.code in METRIC_CODES & broken.keys()]
     return tuple(
         FailureFinding(

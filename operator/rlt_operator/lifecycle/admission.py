@@ -12,10 +12,10 @@ from rlt_core.children.build import build_children
 from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.programs import build_programs
 from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.kuberay import KUBERAY_MINIMUM, describe_lost_fields
 from rlt_core.network_status import blocks_start, build_network_status, needs_decision
 from rlt_operator.conditions import ConditionUpdate, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
-from rlt_operator.kuberay import KUBERAY_MINIMUM, describe_lost_fields
 from rlt_operator.lifecycle.shared_verdicts import fail_job, wait_for_cluster
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import SETTLED, Verdict
@@ -28,6 +28,9 @@ NODES_INTERVAL_S = 10.0
 """Requeue interval of a job that waits for suitable nodes."""
 QUEUE_INTERVAL_S = 10.0
 """Requeue interval of a queued job, to update Kueue's message. The admission itself also wakes the job."""
+
+CREATED_LATER = "PodDisruptionBudget"
+"""Kind of the child that follows when Ray has the program (reconcile/plan.py)."""
 
 C = ConditionType
 
@@ -148,8 +151,8 @@ def cluster_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
         verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
     job = observed.job
     programs = (build_programs(job.namespace),) if observed.programs_missing else ()
-    children = (*programs, *build_children(job, spec, observed.access))
-    return replace(verdict, dry_run=build_template_dry_runs(job, spec), apply=children)
+    children = (each for each in build_children(job, spec, observed.access) if each["kind"] != CREATED_LATER)
+    return replace(verdict, dry_run=build_template_dry_runs(job, spec), apply=(*programs, *children))
 
 
 def waiting_for_queue(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import Any
 
@@ -31,12 +31,18 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 def mask_status(job: Job, status: RLTrainingJobStatus, before: RLTrainingJobStatus) -> RLTrainingJobStatus:
     """Mask the secrets of the job in the fields of the status that differ from `before`, which is masked."""
+    return mask_known(status, before, lambda: set(list_secrets(job)))
+
+
+def mask_known(
+    status: RLTrainingJobStatus, before: RLTrainingJobStatus, find_known: Callable[[], Collection[str]]
+) -> RLTrainingJobStatus:
+    """Mask these secrets in the fields of the status that differ from `before`."""
     changed = {name for name in type(status).model_fields if getattr(status, name) != getattr(before, name)}
     if not changed:
         return status
-    known = set(list_secrets(job))
     unmasked = status.model_dump(include=changed)
-    masked = _mask(unmasked, "", known)
+    masked = _mask(unmasked, "", find_known())
     if masked == unmasked:
         return status
     found = RLTrainingJobStatus.model_validate(masked)

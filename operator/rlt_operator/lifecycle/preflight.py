@@ -66,5 +66,5 @@ def _submit(observed: Observed, spec: RLTrainingJobSpec, cluster: ConditionUpdat
     # Level full runs the program, which needs its packages.
     runtime_env = build_runtime_env(spec.framework) if get_level(spec) == "full" else {}
     submission = Submission("the preflight checks", preflight_id, PREFLIGHT_ENTRYPOINT, metadata, runtime_env)
-    message = "The cluster is ready; the preflight checks are submitted."
+    message = "The cluster is ready; the preflight checks are being submitted."
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CHECKING, message))

@@ -56,7 +56,7 @@ def _submit(observed: Observed, spec: RLTrainingJobSpec, step: PrepareStep, clus
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
     name = f"step {step.name} of spec.framework.prepare"
     submission = Submission(name, step_id, build_step_entrypoint(job, spec, step), metadata)
-    message = f"The cluster is ready; {name} is submitted."
+    message = f"The cluster is ready; {name} is being submitted."
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.PREPARING, message))
 
 

@@ -39,7 +39,7 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
         return Verdict(message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: waiting})
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
     submission = Submission("the job", job_id, build_entrypoint(job, spec), metadata, build_runtime_env(spec.framework))
-    submitted = ConditionUpdate("False", Reason.SUBMITTED, "The Ray job is submitted.")
+    submitted = ConditionUpdate("False", Reason.SUBMITTED, "The cluster is ready; the Ray job is being submitted.")
     return submit(observed, submission, cluster, submitted)
 
 
@@ -60,5 +60,7 @@ def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime
             "KubeRay has not reconciled the RayCluster. Check that its operator is running and watches this namespace."
         )
         return wait_for_cluster(Reason.KUBERAY_SILENT, message)
-    ready = describe_unreachable_head(observed, now) or build_cluster_ready(observed, spec)
-    return replace(wait_for_cluster(ready.reason, ready.message), phase=Phase.PROVISIONING if pods else Phase.PENDING)
+    unreachable = describe_unreachable_head(observed, now)
+    ready = unreachable or build_cluster_ready(observed, spec)
+    verdict = wait_for_cluster(ready.reason, ready.message)
+    return replace(verdict, phase=Phase.PROVISIONING if pods else Phase.PENDING, is_passing=unreachable is None)

@@ -19,13 +19,15 @@ C = ConditionType
 def submit(observed: Observed, submission: Submission, cluster: ConditionUpdate, running: ConditionUpdate) -> Verdict:
     """Submit the Ray job once the status names the head that gets it. Ray ignores a repeated submission.
 
-    `cluster` and `running` are the conditions ClusterReady, and Running unless Ray rejects the job.
+    `cluster` and `running` are the conditions ClusterReady, and Running unless Ray rejects the job. The status before
+    the submission has them already, so that the submission itself changes nothing in the status.
     """
     attempt = observed.attempt
     head = observed.head
     if attempt is None or head is None or attempt.head_pod_uid != head.uid:
-        ready = ConditionUpdate("False", Reason.WAITING_FOR_CLUSTER, "The cluster is ready.")
-        return Verdict(ready.message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: ready}, requeue_after=0)
+        return Verdict(
+            running.message, Phase.PROVISIONING, {C.CLUSTER_READY: cluster, C.RUNNING: running}, requeue_after=0
+        )
     rejection = observed.rejection
     if rejection and rejection.reason == Reason.SUBMISSION_REJECTED:
         message = f"Ray rejected {submission.name}: {truncate(rejection.message)}"

@@ -8,6 +8,7 @@ passes. If it then answers with the same report, the program has made no progres
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import datetime
 
 from rlt_api.frameworks.registry import get_framework
@@ -45,40 +46,65 @@ def record_progress(
     """
     ray = observed.ray
     spec = observed.job.spec
+    if spec is None or ray is None or ray.job is None or ray.job.status != "RUNNING":
+        return attempt.progress
+    return record_report(attempt, ray.progress, DeadlineRule.of(spec), now, interval=interval)
+
+
+def record_report(
+    attempt: CurrentAttempt, report: ProgressReport | None, rule: DeadlineRule, now: datetime, *, interval: float
+) -> AttemptProgress | None:
+    """The progress of a running attempt after this report."""
     recorded = attempt.progress
-    if spec is None or ray is None or ray.job is None or ray.job.status != "RUNNING" or attempt.stacks:
+    if attempt.stacks:
         return recorded
-    if recorded and (not _differs(recorded, ray.progress) or _count_seconds_since(recorded, now) < interval):
+    if recorded and (not _differs(recorded, report) or _count_seconds_since(recorded, now) < interval):
         return recorded
-    report = ray.progress
     return AttemptProgress(
         time=format_time(now),
         step=report.step if report else None,
         reported_time=format_report_time(report.updated) if report else None,
-        deadline_seconds=choose_deadline(spec, report),
+        deadline_seconds=choose_deadline(rule, report),
     )
 
 
-def choose_deadline(spec: RLTrainingJobSpec, report: ProgressReport | None) -> int | None:
+@dataclass(frozen=True)
+class DeadlineRule:
+    """What of a spec decides the deadline of the next report."""
+
+    seconds: int | None
+    """spec.failurePolicy.progressDeadlineSeconds."""
+    debugged: bool
+    before_first_step: int | None
+    """The default before the first step: a command has none, as it may print no steps."""
+
+    @classmethod
+    def of(cls, spec: RLTrainingJobSpec) -> DeadlineRule:
+        """The rule of a spec."""
+        return cls(
+            spec.failure_policy.progress_deadline_seconds,
+            spec.observability.debugger != "none",
+            START_DEADLINE_S if get_framework(spec).reports_progress else None,
+        )
+
+
+def choose_deadline(rule: DeadlineRule, report: ProgressReport | None) -> int | None:
     """Maximum number of seconds from this report to the next; None if there is no deadline.
 
-    The default follows the longest step of the training. Before the first step it is START_DEADLINE_S for the builtin
-    trainer, and a command has none, as it may print no steps. After the last step there is none: the time of the export
-    is not known.
+    The default follows the longest step of the training. After the last step there is none: the time of the export is
+    not known.
     """
-    deadline = spec.failure_policy.progress_deadline_seconds
-    if deadline is not None:
-        return deadline or None
-    if spec.observability.debugger != "none":
+    if rule.seconds is not None:
+        return rule.seconds or None
+    if rule.debugged:
         return None
-    before_first_step = START_DEADLINE_S if get_framework(spec).reports_progress else None
     if report is None or report.stage in ("preparing", "warmup"):
-        return before_first_step
+        return rule.before_first_step
     if report.stage != "training" or (report.total_steps and report.step >= report.total_steps):
         return None
     longest = report.longest_step_seconds or report.seconds_per_step
     if longest is None:
-        return before_first_step
+        return rule.before_first_step
     return max(MIN_DEADLINE_S, math.ceil(STEPS_TO_DEADLINE * longest))
 
 
@@ -107,7 +133,12 @@ def count_seconds_to_progress_deadline(observed: Observed, now: datetime) -> flo
     progress = attempt.progress if attempt else None
     if progress is None or ray is None or ray.job is None or ray.job.status != "RUNNING":
         return math.inf
-    if progress.deadline_seconds is None or _differs(progress, ray.progress):
+    return count_seconds_to_next_report(progress, ray.progress, now)
+
+
+def count_seconds_to_next_report(progress: AttemptProgress, report: ProgressReport | None, now: datetime) -> float:
+    """Seconds until the deadline after the recorded progress; infinite if the report is newer."""
+    if progress.deadline_seconds is None or _differs(progress, report):
         return math.inf
     return max(0.0, progress.deadline_seconds - _count_seconds_since(progress, now))
 

@@ -76,6 +76,10 @@ class RayPoller:
         """Number of heads that are polled."""
         return len(self._targets)
 
+    def get_answer(self, key: Key) -> Ray | None:
+        """The latest answer of the job's head; None before the first one."""
+        return self._answers.get(key)
+
     def nudge(self, key: Key) -> None:
         """Ask the head at once: the operator has sent it a command."""
         if key in self._nudged:

@@ -22,7 +22,9 @@ from rlt_operator.ray.jobs import RayRejectedError
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child, write_ray_token
 from rlt_operator.reconcile.plan import Plan
 from rlt_operator.reconcile.run_record import store_record
-from rlt_operator.reconcile.status import build_status_manifest, carry_newer_fields
+from rlt_operator.reconcile.status import carry_newer_fields
+from rlt_operator.reconcile.status_patch import build_status_patch, dump_changed
+from rlt_operator.work_queue import Key
 
 
 async def apply(
@@ -92,12 +94,21 @@ async def write_status(api: KubernetesApi, cache: Cache, job: Job, status: RLTra
 
     Raises ApiError with status 409 if the job has changed since it was observed.
     """
-    manifest = build_status_manifest(job, carry_newer_fields(job, status.to_json()))
-    stored = await api.apply(f"{api_paths.job(job.namespace, job.name)}/status", manifest)
+    is_new = job.status == RLTrainingJobStatus()
+    before = None if is_new else dump_changed(job.status, status)
+    after = carry_newer_fields(job, status.to_json() if is_new else dump_changed(status, job.status))
+    return await patch_status(api, cache, (job.namespace, job.name), job.resource_version, before, after)
+
+
+async def patch_status(
+    api: KubernetesApi, cache: Cache, key: Key, version: str, before: Manifest | None, after: Manifest
+) -> str:
+    """Write what differs between two statuses, or the same parts of them. As `write_status`."""
+    stored = await api.patch(f"{api_paths.job(*key)}/status", build_status_patch(version, before, after))
     cache.put(stored)
-    cache.written.add((job.namespace, job.name))
-    version: str = stored["metadata"]["resourceVersion"]
-    return version
+    cache.written.add(key)
+    new_version: str = stored["metadata"]["resourceVersion"]
+    return new_version
 
 
 async def _dry_run(api: KubernetesApi, job: Job, dry_run: TemplateDryRun) -> None:

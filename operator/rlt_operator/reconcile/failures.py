@@ -31,7 +31,7 @@ from rlt_operator.lifecycle.rejections import add_retry, build_rejected
 from rlt_operator.observation import Rejection
 from rlt_operator.reconcile.backoff import Backoff
 from rlt_operator.reconcile.events import EventWriter
-from rlt_operator.reconcile.status import build_status_manifest
+from rlt_operator.reconcile.status_patch import build_status_patch
 from rlt_operator.work_queue import Key, Result
 
 DescribeCrds = Callable[[], Awaitable[str | None]]
@@ -167,8 +167,10 @@ class Failures:
             return None
         message = mask_text(add_retry(rejection.message, rejection), set(list_secrets(job)))
         try:
-            report = build_report(manifest, job, replace(rejection, message=message), now)
-            stored = await self._api.apply(f"{api_paths.job(*key)}/status", report)
+            status = manifest.get("status")
+            reported = build_report(status or {}, job, replace(rejection, message=message), now)
+            patch = build_status_patch(job.resource_version, status, reported)
+            stored = await self._api.patch(f"{api_paths.job(*key)}/status", patch)
             self._cache.put(stored)
         finally:  # without the status, the event is the only report that the user sees
             await self._events.write(job, [Event("Warning", rejection.reason, message)], now)
@@ -204,20 +206,18 @@ def _identify(manifest: Manifest) -> Job:
     )
 
 
-def build_report(manifest: Manifest, job: Job, rejection: Rejection, now: datetime) -> Manifest:
-    """Build the stored status with the failure in it, for server-side apply."""
-    status = parse_status(manifest)
+def build_report(stored: Manifest, job: Job, rejection: Rejection, now: datetime) -> Manifest:
+    """Build the stored status with the failure in it."""
+    status = job.status
     ended = is_true(status, ConditionType.SUCCEEDED) or is_true(status, ConditionType.FAILED)
     failed = is_true(status, ConditionType.FAILED)
     message = rejection.message
     updates: ConditionUpdates = build_rejected(rejection.reason, message, stalled=rejection.stalled or failed)
     generation = status.observed_generation or job.generation
     conditions = merge_updates(status, updates, generation=generation, now=now)
-    stored = manifest.get("status", {})
-    reported = {
+    return {
         "phase": Phase.PENDING.value,
         **stored,
         "conditions": [condition.to_json() for condition in conditions],
         **({} if ended else {"message": message}),
     }
-    return build_status_manifest(job, reported)

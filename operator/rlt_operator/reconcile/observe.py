@@ -20,17 +20,18 @@ from rlt_core.children.programs import name_programs
 from rlt_core.earlier_job import Missing, find_checkpoint, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, get_attempt_number, parse_job, parse_runtime
+from rlt_core.kuberay import KubeRay, parse_kuberay
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_core.network_status import needs_decision
 from rlt_core.ray_http import Head, RayTokens
 from rlt_operator.cache.cache import Cache
-from rlt_operator.kuberay import KubeRay, parse_kuberay
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import Observed, Pod, RayCluster, choose_progress_interval
 from rlt_operator.ray.poller import RayPoller, Target
 from rlt_operator.reconcile.namespace_use import claim_accelerators
+from rlt_operator.reconcile.reported_step import Undisturbed
 from rlt_operator.work_queue import Key
 
 
@@ -46,6 +47,8 @@ class Sources:
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
     tokens: RayTokens = field(default_factory=RayTokens)
+    undisturbed: dict[Key, Undisturbed] = field(default_factory=dict)
+    """The running jobs whose next reconciliation may be about a report alone."""
 
 
 async def observe(sources: Sources, key: Key) -> Observed | None:
@@ -100,6 +103,34 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         cache.waiting_for_nodes.add(key)
         observed = replace(observed, nodes=cache.nodes.values())
     return observed
+
+
+def list_others(cache: Cache, key: Key) -> tuple[object, ...]:
+    """What `observe` reads of a running job besides the job itself and the answer of its head.
+
+    The stores keep the same value while an object does not change, so that two results are compared in microseconds.
+    """
+    namespace, name = key
+    cluster = cache.ray_clusters.get((namespace, names.ray_cluster(name)))
+    pods = tuple(cache.pods.select(key))
+    uids = [cluster.uid, *(pod.uid for pod in pods if not pod.ready)] if cluster else []
+    return (
+        cluster,
+        pods,
+        tuple(cache.pods.select_removed(key)),
+        tuple(warning for uid in uids for warning in cache.warnings.select(uid)),
+        tuple(cache.configs.select(key)),
+        _select_nodes(cache, pods),
+        cache.programs.get((namespace, name_programs())),
+        cache.ray_clusters.served,
+    )
+
+
+def is_undisturbed(cache: Cache, key: Key, before: Undisturbed, others: tuple[object, ...]) -> bool:
+    """Whether the job and the other objects are as they were. Raises ApiError."""
+    cache.watches.check(key[0])
+    same_job = cache.watches.is_selected(key[0]) and cache.jobs.version_of(key) == int(before.version)
+    return same_job and before.others == others
 
 
 def _lacks_programs(cache: Cache, namespace: str) -> bool:

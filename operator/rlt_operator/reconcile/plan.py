@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rlt_api.spec.job_spec import OPERATOR, RLTrainingJobSpec
-from rlt_api.status.conditions import ConditionType
-from rlt_api.status.job_status import Phase, RLTrainingJobStatus
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.status.job_status import CurrentAttempt, Phase, RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
+from rlt_core.children.disruption_budget import build_disruption_budget
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.children.programs import build_programs, name_programs
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes.fair_queue import Urgency
-from rlt_operator.conditions import Event, build_events, build_rule_events, is_true
+from rlt_operator.conditions import Event, build_events, build_rule_events, find_condition, is_true
 from rlt_operator.lifecycle.admission import (
     accelerators_in_use,
     checkpoint_missing,
@@ -53,6 +54,7 @@ from rlt_operator.manifests import parse_config
 from rlt_operator.memory.attempts import track_attempt
 from rlt_operator.memory.clocks import count_seconds_to_deadline
 from rlt_operator.observation import Config, Observed
+from rlt_operator.reconcile.starting_pods import count_seconds_to_write
 from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
 from rlt_operator.verdict import Submission, Verdict
 
@@ -149,9 +151,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if verdict.acts and job.status.resolved_spec is None and status.resolved_spec is not None:
         return Plan(status=keep_resolved_spec(job, job.status), requeue_after=0)  # before anything is created from it
     deadline = count_seconds_to_deadline(job.spec, status, now) if job.spec else None
+    objects = (*_restore_objects(observed, verdict), *_protect_pods(observed, verdict, status))
+    if (after := count_seconds_to_write(observed, verdict, status, now)) > 0:
+        return Plan(apply=objects, requeue_after=min(each for each in (verdict.requeue_after, deadline, after) if each))
     return Plan(
         dry_run=verdict.dry_run,
-        apply=verdict.apply or _restore_objects(observed, verdict),
+        apply=verdict.apply or objects,
         submit=verdict.submit,
         stop=verdict.stop,
         record=find_record(observed, verdict, status, now),
@@ -216,6 +221,32 @@ def _restore_objects(observed: Observed, verdict: Verdict) -> tuple[Manifest, ..
     programs = (build_programs(job.namespace),) if missing else ()
     started = observed.ray is not None and observed.ray.job is not None
     return programs if started else (*programs, *_restore_config(job, job.spec, observed.config))
+
+
+def _protect_pods(observed: Observed, verdict: Verdict, status: RLTrainingJobStatus) -> tuple[Manifest, ...]:
+    """The PodDisruptionBudget, when Ray has the first Ray job of an attempt. Before that, an eviction loses no work."""
+    job = observed.job
+    cluster = observed.owned_cluster
+    released = cluster is None or cluster.deleting or verdict.delete_cluster or verdict.is_final
+    if job.spec is None or released or not _has_accepted(status.current_attempt):
+        return ()
+    if _has_accepted(observed.attempt) and not _reports_failed_request(job.status):
+        return ()
+    return (build_disruption_budget(job, job.spec),)
+
+
+def _has_accepted(attempt: CurrentAttempt | None) -> bool:
+    """Whether the status records that Ray has a Ray job of the attempt."""
+    return attempt is not None and bool(
+        attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step
+    )
+
+
+def _reports_failed_request(status: RLTrainingJobStatus) -> bool:
+    """Whether a request of the operator has failed, possibly the creation of an object. It may be repeated."""
+    reconciling = find_condition(status, ConditionType.RECONCILING)
+    failed = reconciling is not None and reconciling.reason == Reason.REQUEST_FAILED
+    return failed or is_true(status, ConditionType.STALLED)
 
 
 def _restore_config(job: Job, spec: RLTrainingJobSpec, found: Config | None) -> tuple[Manifest, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from rlt_api.status.job_status import Phase
 from rlt_core.job import Job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
@@ -16,12 +17,22 @@ from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_core.kubernetes.fair_slots import set_urgency
 from rlt_core.ray_http import Send
 from rlt_operator import metrics
-from rlt_operator.reconcile.apply import apply, write_status
+from rlt_operator.observation import choose_progress_interval
+from rlt_operator.reconcile.apply import apply, patch_status, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
-from rlt_operator.reconcile.observe import Sources, choose_target, is_unknown, observe, read_kuberay
+from rlt_operator.reconcile.observe import (
+    Sources,
+    choose_target,
+    is_undisturbed,
+    is_unknown,
+    list_others,
+    observe,
+    read_kuberay,
+)
 from rlt_operator.reconcile.orphans import report_orphan
 from rlt_operator.reconcile.plan import Plan, choose_urgency, creates_cluster, is_irreversible, plan
+from rlt_operator.reconcile.reported_step import keep_undisturbed, plan_report
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.transitions import observe_transition
 from rlt_operator.work_queue import Key, Result
@@ -39,7 +50,10 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     if (wait := failures.count_wait(key)) is not None:
         return Result(wait)
     now = datetime.now(UTC)
+    others = list_others(cache, key)
     try:
+        if (step := await _record_report(sources, failures, key, others, now)) is not None:
+            return step
         observed = await observe(sources, key)
         planned = plan(observed, now) if observed and not is_unknown(observed) else None
         if observed and planned:
@@ -74,9 +88,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
         if planned.status is not None:
             version = await write_status(api, cache, job, planned.status)
     except ApiError as error:
-        if error.status in (404, 409):  # the job has changed or is deleted
-            return await _read_again(sources, failures, key)
-        return await failures.report(key, "write the status", error)
+        return await _handle_rejected_status(sources, failures, key, error)
     if planned.status is not None:
         events.start(job, planned.events, now)
         _log_transitions(job, planned)
@@ -88,7 +100,44 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     if rejection is not None:
         return failures.wait(key, version)
     failures.clear(key)
+    if undisturbed := keep_undisturbed(observed, planned, version, others, now):
+        sources.undisturbed[key] = undisturbed
     return Result(planned.requeue_after)
+
+
+async def _record_report(
+    sources: Sources, failures: Failures, key: Key, others: tuple[object, ...], now: datetime
+) -> Result | None:
+    """Reconcile a running job if nothing but the report of its head has changed; else return None. Raises ApiError."""
+    started = time.monotonic()
+    before = sources.undisturbed.pop(key, None)
+    if before is None or not is_undisturbed(sources.cache, key, before, others):
+        return None
+    ray = sources.poller.get_answer(key)
+    planned = plan_report(before, ray, choose_progress_interval(sources.poller.count()), now)
+    if ray is None or planned is None:
+        return None
+    after = replace(before, ray=ray)
+    if planned.status is not None:
+        set_urgency(Urgency.PROGRESS)
+        parts = (before.status.to_json(), planned.status.to_json())
+        try:
+            version = await patch_status(sources.api, sources.cache, key, before.version, *parts)
+        except ApiError as error:
+            return await _handle_rejected_status(sources, failures, key, error)
+        after = replace(after, version=version, status=planned.status)
+        metrics.STATUS_WRITES.inc()
+        metrics.JOBS.record_progress(*key, planned.status.progress)
+    sources.undisturbed[key] = after
+    failures.clear(key)
+    metrics.RECONCILE_SECONDS.labels(phase=Phase.RUNNING.value).observe(time.monotonic() - started)
+    return Result(planned.requeue_after)
+
+
+async def _handle_rejected_status(sources: Sources, failures: Failures, key: Key, error: ApiError) -> Result:
+    if error.status in (404, 409):  # the job has changed or is deleted
+        return await _read_again(sources, failures, key)
+    return await failures.report(key, "write the status", error)
 
 
 async def _forget(sources: Sources, events: EventWriter, failures: Failures, key: Key) -> None:
@@ -107,16 +156,18 @@ async def _forget(sources: Sources, events: EventWriter, failures: Failures, key
 async def _refresh(sources: Sources, key: Key, plan: Plan) -> None:
     """Read what the plan depends on from the API server. Raises ApiError.
 
-    After an own status write the cached job is not older than that. A RayCluster that exists makes its creation fail.
-    The API server drops the fields that its CRD lacks, which may have changed since the last read.
+    After an own status write the RayCluster is not read, because one that exists makes its creation fail. The job is:
+    kopf does not report a job that was deleted while its watch was interrupted. The API server drops the fields that
+    its CRD lacks, which may have changed since the last read.
     """
-    reads: list[Awaitable[object]] = [
-        sources.cache.refresh_pods(sources.api, key)
-        if creates_cluster(plan) and key in sources.cache.written
-        else sources.cache.refresh(sources.api, key)
-    ]
+    cache = sources.cache
+    reads: list[Awaitable[object]]
+    if creates_cluster(plan) and key in cache.written:
+        reads = [cache.refresh_job(sources.api, key), cache.refresh_pods(sources.api, key)]
+    else:
+        reads = [cache.refresh(sources.api, key)]
     if creates_cluster(plan):
-        sources.cache.recent.forget(api_paths.RAY_CLUSTER_CRD)
+        cache.recent.forget(api_paths.RAY_CLUSTER_CRD)
         reads.append(read_kuberay(sources))  # the next observation finds it among the recent reads
     await asyncio.gather(*reads)
 

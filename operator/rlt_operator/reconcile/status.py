@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 
-from rlt_api.schema.crd import GROUP, KIND, VERSION
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import Phase, RayClusterStatus, RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import is_true, merge_conditions
-from rlt_operator.diagnosis.progress import build_checkpoint, build_progress
-from rlt_operator.lifecycle.masking import mask_status
-from rlt_operator.memory.attempt_progress import record_progress
+from rlt_operator.lifecycle.masking import mask_known, mask_status
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Observed
+from rlt_operator.reconcile.report import Recording, add_report
 from rlt_operator.verdict import Verdict
 
 
@@ -40,9 +37,11 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
     )
     if status.resolved_spec is None and is_true(status, ConditionType.ACCEPTED):
         status = keep_resolved_spec(job, status)
-    masked = mask_status(job, status, old)
-    reported = mask_status(job, _add_report(masked, observed, verdict, now), masked)
-    return old if masked == old and _is_early(observed, reported, verdict) else reported
+    if verdict.report is None or job.spec is None:
+        return mask_status(job, status, old)
+    recording = Recording.of(job, job.spec)
+    masked = mask_known(status, old, lambda: recording.secrets)
+    return add_report(old, masked, verdict.report, recording, observed.progress_interval, now)
 
 
 def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobStatus:
@@ -50,16 +49,10 @@ def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobSt
     return status.model_copy(update={"resolved_spec": job.resolved_spec, "runtime": job.runtime})
 
 
-def build_status_manifest(job: Job, status: Mapping[str, object]) -> Manifest:
-    """Build the status for server-side apply. Rejected if the job has changed since it was observed."""
-    metadata = {"name": job.name, "namespace": job.namespace, "uid": job.uid, "resourceVersion": job.resource_version}
-    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
-
-
 def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
     """The status with what a newer operator has recorded of the same RayCluster.
 
-    Otherwise server-side apply would remove these fields, and the newer operator would lack them after a rollback.
+    Otherwise the write would remove these fields, and the newer operator would lack them after a rollback.
     """
     attempt = status.get("currentAttempt")
     before = job.status.current_attempt
@@ -69,8 +62,12 @@ def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
 
 
 def cut_status(status: RLTrainingJobStatus) -> RLTrainingJobStatus:
-    """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces."""
-    return RLTrainingJobStatus.model_validate(status.model_dump())
+    """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces.
+
+    The resolved spec has none of its own, and is two thirds of the status.
+    """
+    cut = RLTrainingJobStatus.model_validate(status.model_dump(exclude={"resolved_spec"}))
+    return cut.model_copy(update={"resolved_spec": status.resolved_spec})
 
 
 def _build_columns(spec: RLTrainingJobSpec) -> dict[str, int | str | None]:
@@ -96,38 +93,3 @@ def _build_ray_cluster(observed: Observed) -> RayClusterStatus | None:
         job_id=observed.submission_id if has_job else None,
         preflight_job_id=observed.preflight_id if has_preflight else None,
     )
-
-
-def _add_report(
-    status: RLTrainingJobStatus, observed: Observed, verdict: Verdict, now: datetime
-) -> RLTrainingJobStatus:
-    job = observed.job
-    report = verdict.report
-    if report is None or job.spec is None:
-        return status
-    run_directory = names.run_directory(job.name, uid=job.uid, spec=job.spec)
-    update: dict[str, object] = {
-        "progress": build_progress(report),
-        "checkpoint": build_checkpoint(report, run_directory) or status.checkpoint,
-    }
-    if attempt := status.current_attempt:
-        progress = record_progress(observed, attempt, now, interval=0)
-        update["current_attempt"] = attempt.model_copy(update={"progress": progress})
-    return status.model_copy(update=update)
-
-
-def _is_early(observed: Observed, status: RLTrainingJobStatus, verdict: Verdict) -> bool:
-    """Whether the progress of the stored status is recent, and in the same stage."""
-    old = observed.job.status.progress
-    new = status.progress
-    report = verdict.report
-    if old is None or new is None or report is None or old.stage != new.stage:
-        return False
-    return _count_seconds(old.last_updated, report.updated) < observed.progress_interval
-
-
-def _count_seconds(earlier: str, later: str) -> float:
-    try:
-        return (datetime.fromisoformat(later) - datetime.fromisoformat(earlier)).total_seconds()
-    except (ValueError, TypeError):  # a command may report a time that is not RFC 3339
-        return float("inf")

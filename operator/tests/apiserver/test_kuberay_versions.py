@@ -16,10 +16,10 @@ from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
 from rlt_core.children.build import build_children
+from rlt_core.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, describe_lost_fields, parse_kuberay
 from rlt_e2e.cluster import Cluster
 from rlt_e2e.cluster.kuberay_crds import VERSIONS, obtain_ray_cluster_crd
 from rlt_e2e.ports import free_ports
-from rlt_operator.kuberay import MARKS, OLDEST, POD_FIELDS_SINCE, KubeRay, describe_lost_fields, parse_kuberay
 
 pytestmark = pytest.mark.apiserver
 

@@ -97,7 +97,7 @@ def test_a_job_succeeds_despite_a_crash_of_the_operator(
     assert status["progress"]["display"] == "100%"
     assert status["startTime"] <= status["completionTime"]
     assert [other for other in ray.jobs() if other.startswith("sum-") and other != job_id] == []
-    assert sorted(kubernetes.events(namespace)) == ["Accepted", "Running", "Succeeded"]
+    assert sorted(kubernetes.events(namespace)) == ["Running", "Succeeded"]
 
 
 def test_a_running_job_that_changes_nothing_needs_no_request(

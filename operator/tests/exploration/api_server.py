@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from json_patch import apply_patch
+
 from rlt_core.children.programs import is_programs
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
@@ -23,7 +25,12 @@ WATCHED = ("rltrainingjobs", "rayclusters", "pods", "configmaps", "programs", "n
 FOREGROUND = "foregroundDeletion"
 
 Change = tuple[str, str]
-"""Type and object of a watch event; LIST and a list for a watch that was interrupted."""
+"""Type and object of a watch event; LIST and a list for a watch that was interrupted.
+
+For a watch of kopf instead LISTED and an object, for each one that exists, then LIST and a list, which come separately.
+"""
+OF_KOPF = "rltrainingjobs"
+"""The resource that kopf watches. After an interruption it reports what exists, and not what was deleted."""
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -101,10 +108,23 @@ class ApiServer:
         self.update(path, {**manifest, "metadata": {**manifest["metadata"], "finalizers": [FOREGROUND]}})
 
     def interrupt_watch(self, resource: str) -> None:
-        """Drop the changes that a watch has not delivered. The reflector lists the objects again."""
+        """Drop the changes that a watch has not delivered. kopf or the reflector lists the objects again."""
         items = [text for path, text in self.objects.items() if find_watch(path, parse(text)) == resource]
         listed = f'{{"metadata": {{"resourceVersion": "{self.version}"}}, "items": [{", ".join(items)}]}}'
-        self.streams[resource] = (("LIST", listed),)
+        reported = [("LISTED", text) for text in items] if resource == OF_KOPF else []
+        self.streams[resource] = (*reported, ("LIST", listed))
+
+    def take(self, resource: str) -> tuple[Change, ...]:
+        """The changes that a watch delivers together, which are then no longer pending.
+
+        The list of a watch of kopf comes after all that kopf has reported before.
+        """
+        changes = self.streams[resource]
+        taken = changes
+        if resource == OF_KOPF and len(changes) > 1:
+            taken = tuple(each for each in changes if each[0] != "LIST")
+        self.streams[resource] = tuple(each for each in changes if each not in taken)
+        return taken
 
     def collect_garbage(self) -> bool:
         """Delete the objects whose owners are gone or wait for their dependents. Returns whether that changed anything.
@@ -138,14 +158,14 @@ class ApiServer:
             if uid in text and uid in [owner["uid"] for owner in parse(text)["metadata"].get("ownerReferences", [])]
         ]
 
-    def respond(self, method: str, path: str, query: dict[str, str], body: Manifest | None) -> tuple[int, str]:
+    def respond(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, str]:
         """Status and text of the response to a request of the operator."""
         if method == "GET":
             return self._read(path, query)
         if method == "POST":
             return self._create(path, query, body or {})
         if method == "PATCH":
-            return self._apply(path, body or {})
+            return self._patch_status(path, body) if path.endswith("/status") else self._apply(path, body or {})
         assert method == "DELETE"
         text = self.objects.get(path)
         if text is None:
@@ -176,18 +196,24 @@ class ApiServer:
 
     def _apply(self, path: str, body: Manifest) -> tuple[int, str]:
         """Server-side apply by the only owner of the fields."""
-        main = path.removesuffix("/status")
-        known = self.get(main)
+        known = self.get(path)
         if known is None:
-            return _error(404 if path != main else 409, main)
+            return _error(409, path)
         wanted = body["metadata"]
         for key in ("uid", "resourceVersion"):
             if wanted.get(key) not in (None, known["metadata"][key]):
-                return _error(409, main, f"the {key} does not match")
-        if path != main:
-            return 200, json.dumps(self.update(main, {**known, "status": body["status"]}))
+                return _error(409, path, f"the {key} does not match")
         own = {key: wanted[key] for key in ("labels", "annotations", "ownerReferences") if key in wanted}
-        return 200, json.dumps(self.update(main, {**body, "metadata": {**known["metadata"], **own}}))
+        return 200, json.dumps(self.update(path, {**body, "metadata": {**known["metadata"], **own}}))
+
+    def _patch_status(self, path: str, operations: list[Manifest]) -> tuple[int, str]:
+        main = path.removesuffix("/status")
+        known = self.get(main)
+        if known is None:
+            return _error(404, main)
+        if operations[0]["value"] != known["metadata"]["resourceVersion"]:
+            return _error(409, main, "the resourceVersion does not match")
+        return 200, json.dumps(self.update(main, apply_patch(known, operations)))
 
     def _store(self, path: str, manifest: Manifest, change: str) -> Manifest:
         self.version += 1

@@ -170,6 +170,13 @@ def _is_overdue(step: Transition) -> bool:
     return seconds >= RETRY_S and ("POST", RECORD_MAP.rpartition("/")[0]) in (step.writes or ())
 
 
+def a_cluster_has_a_job(step: Transition) -> None:
+    """A RayCluster is created for a job that exists, whatever kopf has not reported of its deletion."""
+    created = ("POST", RAY_CLUSTER.rpartition("/")[0]) in (step.writes or ())
+    if created and not step.interrupted and step.before.job is None:
+        raise Violation("a RayCluster was created for a deleted job")
+
+
 INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     at_most_one_live_cluster,
     terminal_is_sticky,
@@ -179,6 +186,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     the_operators_faults_end_no_attempt,
     a_deadline_applies,
     the_record_is_stored_before_the_cluster_is_deleted,
+    a_cluster_has_a_job,
 )
 
 

@@ -10,13 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Unpack
 
-from exploration.api_server import WATCHED, ApiServer, Change, parse
+from exploration.api_server import OF_KOPF, WATCHED, ApiServer, Change, parse
 
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, RequestOptions
 from rlt_core.ray_http import Head, RayTokens, Request, Send, UnreachableError
 from rlt_core.token_key import TokenKey
 from rlt_operator.cache.cache import Cache
+from rlt_operator.cache.job_list import JobList
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.cache.store import Store, get_name, get_version
 from rlt_operator.ray.poller import RayPoller, Target
@@ -216,9 +217,11 @@ class Process:
         return known is not None and known.version >= version
 
     async def deliver(self, resource: str, changes: tuple[Change, ...]) -> None:
-        """Let the reflector of the resource receive the changes."""
+        """Let the reflector of the resource, or kopf's handler, receive the changes."""
+        if resource == OF_KOPF:
+            await self._deliver_jobs(changes)
+            return
         wake = {
-            "rltrainingjobs": self.cache._wake_self,
             "rayclusters": self.cache._wake_self,
             "programs": self.cache._wake_all_of_namespace,
             "nodes": self.cache._wake_for_node,
@@ -228,6 +231,14 @@ class Process:
             await reflector._list(_Watch(changes[:1]), "")  # type: ignore[arg-type]
             changes = changes[1:]
         await reflector._watch(_Watch(changes), "")  # type: ignore[arg-type]
+
+    async def _deliver_jobs(self, changes: tuple[Change, ...]) -> None:
+        jobs = JobList(self.cache.jobs, self.cache._wake_self, None, _select_nothing)
+        for change, text in changes:
+            if change == "LIST":
+                await jobs._list(_Watch(((change, text),)), "")  # type: ignore[arg-type]
+            else:
+                jobs.receive(None if change == "LISTED" else change, json.loads(text))
 
     async def ask_head(self, backend: Backend) -> bool:
         return await self.poller.ask(self.key, Transport(backend).send_to_ray)
@@ -249,6 +260,10 @@ class _Watch:
         listed = json.loads(self.changes[0][1])
         yield listed["items"], listed["metadata"]["resourceVersion"]
 
+    async def list_metadata(self, path: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        listed = json.loads(self.changes[0][1])
+        yield [{"metadata": item["metadata"]} for item in listed["items"]], listed["metadata"]["resourceVersion"]
+
     async def watch(self, path: str, **query: str) -> AsyncIterator[tuple[str, Manifest]]:
         for change, text in self.changes:
             yield change, json.loads(text)
@@ -260,6 +275,10 @@ def _copy_store(source: Store[Any], target: Store[Any]) -> None:
     target._reached = dict(source._reached)
     target._names = {index: set(names) for index, names in source._names.items()}
     target._namespaces = {namespace: dict(names) for namespace, names in source._namespaces.items()}
+
+
+def _select_nothing(namespace: str | None, wanted: bool) -> None:
+    """The model of the API server decides what kopf reports."""
 
 
 async def _find_no_path() -> str:

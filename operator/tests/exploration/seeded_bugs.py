@@ -207,3 +207,14 @@ def the_cluster_is_deleted_without_its_record() -> Iterator[None]:
 
     with mock.patch.object(plan, "find_record", find_record):
         yield
+
+
+@contextmanager
+def a_job_is_not_read_before_its_cluster_is_created() -> Iterator[None]:
+    """After an own status write, only the pods are read. kopf may have missed the deletion of the job since then."""
+
+    async def refresh_job(self: Cache, api: KubernetesApi, key: Name) -> None:
+        """The cache is not behind the status write of this process."""
+
+    with mock.patch.object(Cache, "refresh_job", refresh_job):
+        yield

@@ -11,6 +11,7 @@ from exploration import seeded_bugs as bugs
 from exploration.bounds import Bounds
 from exploration.invariants import (
     Violation,
+    a_cluster_has_a_job,
     a_deadline_applies,
     at_most_one_live_cluster,
     own_stop_does_not_fail,
@@ -95,6 +96,11 @@ SEEDED = [
         bugs.a_read_removes_a_newer_object,
         "job_converges",
         Bounds(disturbances=2, faults=1, depth=2, starts=("ended",)),
+    ),
+    Seeded(
+        bugs.a_job_is_not_read_before_its_cluster_is_created,
+        a_cluster_has_a_job.__name__,
+        Bounds(disturbances=1, depth=6, starts=("starting",)),
     ),
 ]
 

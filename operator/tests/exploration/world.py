@@ -155,9 +155,7 @@ class World:
     def restart(self) -> None:
         """The process ends, and a new one lists all objects."""
         self.process = Process(KEY)
-        for resource in WATCHED:
-            self.server.interrupt_watch(resource)
-            self.deliver(resource)
+        self._list_all()
 
     def leave_namespace(self) -> Transport:
         """The namespace is not selected during one reconciliation. Then the watches list all objects again."""
@@ -167,21 +165,23 @@ class World:
         self.process.cache._forget_namespace(NAMESPACE)
         transport = self.reconcile()
         watches.of_namespaces = selected
+        self._list_all()
+        return transport
+
+    def _list_all(self) -> None:
         for resource in WATCHED:
             self.server.interrupt_watch(resource)
-            self.deliver(resource)
-        return transport
+            while self.server.streams[resource]:
+                self.deliver(resource)
 
     def list_pending(self, resource: str) -> list[Change]:
         """The changes that the watch has not delivered and that the operator has not read otherwise."""
         return [each for each in self.server.streams[resource] if not self.process.knows(resource, each)]
 
     def deliver(self, resource: str) -> None:
-        """The watch delivers what it has."""
+        """The watch delivers what it has. The list that repairs a watch of kopf comes alone, after that."""
         CLOCK.seconds = self.server.seconds
-        changes = self.server.streams[resource]
-        self.server.streams[resource] = ()
-        run_now(self.process.deliver(resource, changes))
+        run_now(self.process.deliver(resource, self.server.take(resource)))
 
     def poll(self) -> bool:
         """Ask the head. Returns whether the answer has changed."""

@@ -10,9 +10,10 @@ TRACKERS = ("latest_checkpointed_iteration.txt", "_actor/latest", "latest_ckpt_g
 """Files in the folder of the checkpoints: of verl and Megatron (slime, Miles) with the step
 (verl/trainer/ppo/ray_trainer.py, _save_checkpoint), of DeepSpeed with the name global_stepN
 (openrlhf/trainer/ppo_trainer.py, save_logs_and_checkpoints), of SkyRL with the step (skyrl/train/trainer.py)."""
-LAST_FILES = ("step_*/training_info.json", "checkpoint-*/trainer_state.json")
-"""A file of each complete checkpoint: of NeMo-RL, which renames the folder at the end (nemo_rl/utils/checkpoint.py),
-and of transformers.Trainer, which writes it last (TRL)."""
+LAST_FILES = ("step_*/training_info.json", "checkpoint-*/trainer_state.json", "step_*/trainer/.metadata")
+"""A file of each complete checkpoint: of NeMo-RL, which renames the folder at the end (nemo_rl/utils/checkpoint.py), of
+transformers.Trainer, which writes it last (TRL), and of torch.distributed.checkpoint (prime-rl,
+prime_rl/trainer/ckpt.py), which writes it last."""
 ROLL_STATES = "*/checkpoint-*/pipeline/worker_state_pipeline.json"
 """ROLL's folders: the time when an attempt starts, and the step, which begins at 0 (roll/configs/base_config.py,
 roll/utils/upload_utils.py, ROLL 0.3.0). The state of the pipeline is the last part of a checkpoint that is copied to
@@ -38,7 +39,7 @@ def _find_last_folder(directory: str) -> int | None:
     steps = []
     for pattern in LAST_FILES:
         for path in glob.glob(os.path.join(glob.escape(directory), pattern)):
-            found = re.fullmatch(r"(?:step_|checkpoint-)([0-9]{1,18})", os.path.basename(os.path.dirname(path)))
+            found = re.match(r"(?:step_|checkpoint-)([0-9]{1,18})/", os.path.relpath(path, directory))
             steps += [int(found[1])] if found else []
     return max(steps, default=None)
 

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlt_api.blocks.algorithm import Algorithm, Rejection
+from rlt_api.blocks.algorithm import Algorithm, Rejection, RolloutCorrection
 from rlt_trainer.algorithms.masking import apply_mask, masked_mean, row_means, row_sums, select
 
 MAX_LOG_RATIO = 20.0
@@ -35,6 +35,20 @@ class Correction:
 def is_bypassed(algorithm: Algorithm) -> bool:
     """Whether the engine's log-probabilities count as the old policy's (rolloutCorrection.bypassMode)."""
     return algorithm.rollout_correction is not None and algorithm.rollout_correction.bypass_mode
+
+
+def compute_weights(
+    log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor, correction: RolloutCorrection
+) -> Tensor | None:
+    """Compute the weights of the losses: [B, T] from [B, T], without gradient, 0 outside the mask. None: no weights.
+
+    Rows must contain complete responses.
+    """
+    if correction.bypass_mode or correction.level == "none":
+        return None
+    log_ratio = apply_mask(log_probs.detach() - rollout_log_probs, mask)
+    raw = _ratios(log_ratio, mask, correction.level)
+    return _bound(raw, correction.threshold, correction.lower_threshold)
 
 
 def correct_rollout(
@@ -63,12 +77,10 @@ def correct_rollout(
     metrics = {}
     if level is not None:
         raw = _ratios(log_ratio, mask, level)
-        if lower_threshold is None:
-            weights = raw.clamp(max=threshold)
-        else:
-            inside = (raw >= lower_threshold) & (raw <= threshold)
-            weights = apply_mask(raw, inside)
-            metrics["rollout_is_oob_ratio"] = masked_mean((~inside).to(raw.dtype), mask)
+        weights = _bound(raw, threshold, lower_threshold)
+        if lower_threshold is not None:
+            outside = (raw < lower_threshold) | (raw > threshold)
+            metrics["rollout_is_oob_ratio"] = masked_mean(outside.to(raw.dtype), mask)
         lower = 1 / threshold if lower_threshold is None else lower_threshold
         metrics |= _weight_metrics(weights, raw, mask, level, lower, threshold)
     accepted = mask
@@ -84,6 +96,13 @@ def _ratios(log_ratio: Tensor, mask: Tensor, level: Literal["token", "sequence"]
     if level == "sequence":
         log_ratio = row_sums(log_ratio, mask)[:, None].expand(mask.shape)
     return apply_mask(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp(), mask)
+
+
+def _bound(raw: Tensor, threshold: float, lower_threshold: float | None) -> Tensor:
+    """Truncate the ratios, or set those outside both thresholds to 0: [B, T]."""
+    if lower_threshold is None:
+        return raw.clamp(max=threshold)
+    return apply_mask(raw, (raw >= lower_threshold) & (raw <= threshold))
 
 
 def _weight_metrics(

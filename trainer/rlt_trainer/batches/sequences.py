@@ -148,13 +148,14 @@ class Experience(Rows):
 
     sequences: Sequences
     old_log_probs: Tensor
-    """[B, T], float32: under the policy at the start of the step."""
+    """[B, T], float32: under the policy at the start of the step. 0 in the rows of `own_pass`."""
     advantages: Tensor
     """[B, T], float32"""
     ref_log_probs: Tensor | None = None
     """[B, T], float32: under the reference. None: no KL term in the loss."""
     weights: Tensor | None = None
-    """[B, T], float32: factor of each token's loss (rollout correction). None: 1."""
+    """[B, T], float32: factor of each token's loss (rollout correction). None: 1. Without meaning in the rows of
+    `own_pass`."""
     values: Tensor | None = None
     """[B, T], float32: the critic's values at the start of the step. None: no critic."""
     returns: Tensor | None = None
@@ -163,6 +164,11 @@ class Experience(Rows):
     """[B, T], float32: under the teacher. None: no distillation."""
     trajectories: Tensor | None = None
     """[B], int64, ascending: the trajectory of each row. None: each row is one."""
+    own_pass: Tensor | None = None
+    """[B], bool: the rows whose old log-probabilities and weights the update computes in its own pass, because it is
+    the first optimizer step of their policy. None: no row."""
+    rollout_log_probs: Tensor | None = None
+    """[B, T], float32: of the engine, finite, for the weights of `own_pass`. None: it has no weights."""
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -191,9 +197,10 @@ class Experience(Rows):
             self.values,
             self.returns,
             self.teacher_log_probs,
+            self.rollout_log_probs,
         )
         flat = [None if each is None else flatten_rows(each, lengths) for each in values]
-        return _build_experience, (self.sequences, lengths, flat, self.trajectories)
+        return _build_experience, (self.sequences, lengths, flat, self.trajectories, self.own_pass)
 
 
 Part = TypeVar("Part", Sequences, Experience)
@@ -208,6 +215,8 @@ class MiniBatch:
     """Response tokens to train on in the mini-batch, over all ranks."""
     total_sequences: int
     """Responses of the mini-batch with such tokens, over all ranks."""
+    row_numbers: tuple[int, ...] | None = None
+    """Each row's number in the batch. -1: a copy that fills the mini-batch. None: not known."""
 
 
 def fill_rows(rows: Part, shares: int) -> Part:
@@ -244,9 +253,11 @@ def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Ite
         sequences = int(mask.any(-1).sum())
         if tokens == 0:
             continue
+        numbers = torch.arange(len(experience))[chosen]
         batch = fill_rows(batch, shares)
+        numbers = torch.cat([numbers, torch.full((len(batch) - len(numbers),), -1)])
         parts = balance_shares(batch.token_counts(), shares)
-        yield [MiniBatch(batch.rows(part), tokens, sequences) for part in parts]
+        yield [MiniBatch(batch.rows(part), tokens, sequences, tuple(numbers[part].tolist())) for part in parts]
 
 
 def _build_sequences(
@@ -274,9 +285,10 @@ def _build_experience(
     lengths: list[int],
     flat: Sequence[NDArray[np.float32] | None],
     trajectories: Tensor | None,
+    own_pass: Tensor | None,
 ) -> Experience:
     width = sequences.responses.shape[1]
-    old_log_probs, advantages, ref_log_probs, weights, values, returns, teacher_log_probs = (
+    old_log_probs, advantages, ref_log_probs, weights, values, returns, teacher_log_probs, rollout_log_probs = (
         None if each is None else pad_rows(split_rows(each, lengths), np.float32, width=width) for each in flat
     )
     assert old_log_probs is not None
@@ -291,4 +303,6 @@ def _build_experience(
         returns,
         teacher_log_probs,
         trajectories,
+        own_pass,
+        rollout_log_probs,
     )

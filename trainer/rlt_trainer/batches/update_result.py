@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlt_trainer.batches.sequences import TokenValues
+
+
+@dataclass(frozen=True)
+class OwnPass:
+    """What an update computed of its rows before it changed the policy."""
+
+    row_numbers: tuple[int, ...]
+    """Each row's number in the batch."""
+    log_probs: TokenValues
+    entropy: TokenValues
+
 
 @dataclass(frozen=True)
 class UpdateResult:
@@ -17,3 +29,5 @@ class UpdateResult:
     """Whether the optimizer step was skipped because the norm is not finite."""
     learning_rate: float
     """Learning rate of the optimizer step."""
+    own_pass: OwnPass | None = None
+    """None: the old log-probabilities of all rows were given."""

@@ -13,14 +13,14 @@ from rlt_trainer.checkpoint.marker import COMPLETE, Mark
 
 
 def find_superseded(
-    marks: Mapping[Path, Mark], *, max_to_keep: int | None, keep_best: bool, pinned: Collection[Path] = ()
+    marks: Mapping[Path, Mark], *, max_to_keep: int, keep_best: bool, pinned: Collection[Path] = ()
 ) -> list[Path]:
     """Return the checkpoints in `marks` (latest first) to delete.
 
-    Retained are the latest `max_to_keep` (None: all); with `keep_best` the one with the highest score, the later one of
+    Retained are the latest `max_to_keep` (0: all); with `keep_best` the one with the highest score, the later one of
     equals; and `pinned`. The last two do not count towards `max_to_keep`.
     """
-    if max_to_keep is None:
+    if max_to_keep == 0:
         return []
     retained = {*list(marks)[:max_to_keep], *pinned}
     scored = {path: mark.score for path, mark in marks.items() if mark.score is not None}
@@ -29,9 +29,7 @@ def find_superseded(
     return [path for path in marks if path not in retained]
 
 
-def remove_superseded(
-    checkpoints: Path, *, max_to_keep: int | None, keep_best: bool, pinned: Collection[Path] = ()
-) -> None:
+def remove_superseded(checkpoints: Path, *, max_to_keep: int, keep_best: bool, pinned: Collection[Path] = ()) -> None:
     """Delete superseded checkpoints that are not being read. Warns if one cannot be deleted."""
     marks = marker.read_marks(checkpoints)
     for directory in find_superseded(marks, max_to_keep=max_to_keep, keep_best=keep_best, pinned=pinned):

@@ -4,37 +4,13 @@ examples/data_preprocess."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from rlt_api.blocks.data import HubDataset
-from rlt_trainer.data.gsm8k import build_gsm8k_rows, read_gsm8k_rows
-from rlt_trainer.data.hendrycks_math import build_math_rows, read_math_rows
 from rlt_trainer.data.preset_files import write_parquet
 from rlt_trainer.data.prompt import Split
-from rlt_trainer.data.tables import read_hub_rows
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """How a published data set is read."""
-
-    read_folder: Callable[[Path, Split], list[Row]]
-    """Reads the rows of a split from the published files."""
-    build_rows: Callable[[Iterable[tuple[str, Row]], Split], list[Row]]
-    """Builds the rows of a split from the location and the columns of each row on the hub."""
-    hub: HubDataset
-    """The copy that verl's script loads."""
-
-
-DATA_SETS = {
-    "gsm8k": DataSet(read_gsm8k_rows, build_gsm8k_rows, HubDataset(name="openai/gsm8k", config="main")),
-    "math": DataSet(read_math_rows, build_math_rows, HubDataset(name="DigitalLearningGmbH/MATH-lighteval")),
-}
+from rlt_trainer.data.published import DATA_SETS, DataSet, Row, read_published
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,21 +42,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 def read_split(data_set: DataSet, options: argparse.Namespace, split: Split) -> list[Row]:
     """Read the rows of a split from --path or --hub. Raises ValueError with the option and the fix."""
-    if options.path is not None:
-        if not options.path.is_dir():
-            raise ValueError(f"--path {options.path}: no such folder. Put the published files of the data set there.")
-        try:
-            return data_set.read_folder(options.path, split)
-        except ValueError as error:
-            raise ValueError(f"--path: {error}") from error
     given = {"name": options.hub, "config": options.config}
     hub = data_set.hub.model_copy(update={key: value for key, value in given.items() if value})
-    rows = data_set.build_rows(_locate_rows(hub, split), split)
-    if not rows:
-        raise ValueError(f"--hub {hub.name}, split {split}: it is empty. Name another copy of the data set.")
-    return rows
-
-
-def _locate_rows(hub: HubDataset, split: Split) -> Iterator[tuple[str, Row]]:
-    for number, row in read_hub_rows(hub, split, "--hub"):
-        yield f"--hub {hub.name}, split {split}, row {number}", row
+    if options.path is None:
+        return read_published(data_set, None, hub, split, "--hub")
+    if not options.path.is_dir():
+        raise ValueError(f"--path {options.path}: no such folder. Put the published files of the data set there.")
+    try:
+        return read_published(data_set, options.path, hub, split, "--hub")
+    except ValueError as error:
+        raise ValueError(f"--path: {error}") from error

@@ -95,19 +95,21 @@ def read_parquet(path: Path) -> list[Example]:
 
 
 def convert_examples(
-    read_rows: Callable[[Path, Split], list[dict[str, Any]]], source: str | None, target: Path, split: Split
+    read_rows: Callable[[Path | None], list[dict[str, Any]]], source: str | None, target: Path, split: Split
 ) -> list[Example]:
-    """Convert the published files in the folder `source` to target/SPLIT.parquet, and read the examples from there."""
-    if source is None:
-        raise ValueError("data.path is required for this preset. Set it to the folder with the data set's files.")
-    if not Path(source).is_dir():
+    """Convert the published files in the folder `source`, or None for the hub's, to target/SPLIT.parquet, and read the
+    examples from there."""
+    if source is not None and not Path(source).is_dir():
         raise ValueError(
             f"data.path {source}: no such folder in the pod. Put the published files of the data set there "
-            "(spec.storage mounts a volume in all pods)."
+            "(spec.storage mounts a volume in all pods), or remove data.path to download them."
         )
     parquet = target / f"{split}.parquet"
+    if source is None:
+        write_parquet(read_rows(None), parquet)
+        return read_parquet(parquet)
     try:
-        write_parquet(read_rows(Path(source), split), parquet)
+        write_parquet(read_rows(Path(source)), parquet)
     except ValueError as error:
         raise ValueError(f"data.path: {error}") from error
     return read_parquet(parquet)

@@ -10,10 +10,9 @@ from rlt_trainer.data.arithmetic import generate_arithmetic
 from rlt_trainer.data.bandit import generate_bandit
 from rlt_trainer.data.calculator import generate_calculator
 from rlt_trainer.data.digits import generate_digits
-from rlt_trainer.data.gsm8k import read_gsm8k_rows
-from rlt_trainer.data.hendrycks_math import read_math_rows
 from rlt_trainer.data.preset_files import convert_examples
 from rlt_trainer.data.prompt import Example, Split
+from rlt_trainer.data.published import DATA_SETS, Row, read_published
 from rlt_trainer.data.tables import read_files, read_hub, read_inline
 
 _log = logging.getLogger(__name__)
@@ -33,10 +32,13 @@ def read_examples(data: Data, split: Split, *, seed: int, run_directory: Path) -
     if data.path is not None and data.preset not in ("gsm8k", "math"):
         _log.warning("data.path %s is not read: preset %s generates its prompts", data.path, data.preset)
     match data.preset:
-        case "gsm8k":
-            return convert_examples(read_gsm8k_rows, data.path, run_directory / "data", split)
-        case "math":
-            return convert_examples(read_math_rows, data.path, run_directory / "data", split)
+        case "gsm8k" | "math":
+            data_set = DATA_SETS[data.preset]
+
+            def read_rows(folder: Path | None) -> list[Row]:
+                return read_published(data_set, folder, data_set.hub, split, f"data.preset {data.preset}:")
+
+            return convert_examples(read_rows, data.path, run_directory / "data", split)
         case "calculator":
             return generate_calculator(seed, split)
         case "bandit":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -12,12 +14,21 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Advantages, Estimator, place_at_last_token
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
-from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout, is_bypassed
+from rlt_trainer.algorithms.rollout_correction import is_bypassed
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.rollout_batch import RolloutBatch, compute_group_numbers
 from rlt_trainer.batches.sequences import Experience, Sequences
+from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.driver.data_parallel import DataParallel
-from rlt_trainer.driver.metrics import compute_critic_metrics, compute_policy_metrics, compute_rollout_metrics
+from rlt_trainer.driver.metrics import compute_critic_metrics, compute_rollout_metrics
+from rlt_trainer.driver.old_log_probs import (
+    EngineLogProbs,
+    complete_experience,
+    compute_log_probs,
+    compute_pass_metrics,
+    correct_rollouts,
+    find_own_rows,
+)
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -33,35 +44,39 @@ class TrainingBatch:
     """The experience of a step with its metrics."""
 
     experience: Experience
-    rollout_log_probs: Tensor
-    """[S, T]: log-probabilities of the rollout engine."""
+    engine: EngineLogProbs
     rewards: Tensor
     """[B]: score plus penalty and KL term of each trajectory (see RolloutBatch). NaN if a reward failed."""
     advantages: Tensor
     """[B]: mean advantage of each trajectory's tokens that the policy sampled. NaN if a reward failed."""
     metrics: dict[str, float]
+    """If the update computes some log-probabilities, the metrics of log-probabilities are missing."""
+    entropy: Tensor | None
+    """[S, T]: 0 in `own_rows`. None: bypassMode."""
+    own_rows: Tensor | None
+    """[S], bool: the rows without a pass for old log-probabilities, which the first optimizer step computes."""
+
+    def complete(self, config: TrainingConfig, results: Sequence[Sequence[UpdateResult]]) -> Self:
+        """Add what the first optimizer step computed in its own pass. `results`: by optimizer step and rank."""
+        if self.own_rows is None:
+            return self
+        assert self.entropy is not None
+        passes = [result.own_pass for result in results[0] if result.own_pass is not None]
+        experience, metrics = complete_experience(config, self.experience, self.entropy, self.engine, passes)
+        return replace(self, experience=experience, metrics=self.metrics | metrics)
 
 
 @dataclass(frozen=True)
 class _Passes:
     """Results of the train workers for sequences of a batch, all [S, T]. None: the algorithm does not need them."""
 
+    own_rows: Tensor | None
+    """[S], bool: rows without a pass for old log-probabilities and entropy, which are 0. None: no row."""
     old_log_probs: Tensor
     entropy: Tensor | None
     ref_log_probs: Tensor | None
     teacher_log_probs: Tensor | None
     values: Tensor | None
-
-
-@dataclass(frozen=True)
-class _Selection:
-    """The tokens that the update trains on."""
-
-    mask: Tensor
-    """[S, T]"""
-    weights: Tensor | None
-    """[S, T]: from the rollout correction."""
-    metrics: dict[str, float]
 
 
 def build_experience(
@@ -83,7 +98,8 @@ def build_experience(
     The rows of the tensors are S sequences. For rewards and advantages, the sequences of a trajectory are joined to one
     row of B. So a trajectory has one reward, at its last token, and counts once in its group, as in agent-lightning
     (agentlightning/verl/rollout_level_advantage.py: advantages once for each rollout, then given to its sequences).
-    With rolloutCorrection.bypassMode, the log-probabilities of the engine take the place of the policy's.
+    With rolloutCorrection.bypassMode, the log-probabilities of the engine take the place of the policy's. Rows of the
+    first optimizer step have no forward pass for log-probabilities if the update can compute them (old_log_probs.py).
     Raises TrainingError if no token is left to train on, or if too many of the engine's log-probabilities are invalid.
     """
     algorithm = config.algorithm
@@ -91,48 +107,55 @@ def build_experience(
     trajectories = batch.trajectories
     scored = sequences.response_mask & ~batch.failed[trajectories.numbers, None]
     joined = trajectories.join(scored)
-    passes = _compute_passes(algorithm, data_parallel, sequences, rollout_log_probs, stopwatch)
+    engine = EngineLogProbs(rollout_log_probs, scored & rollout_log_probs.isfinite())
+    mask = _select_tokens(algorithm, batch, scored, engine.mask)
+    own_rows = find_own_rows(config, mask, trajectories.numbers)
+    passes = _compute_passes(algorithm, data_parallel, sequences, engine, own_rows, stopwatch)
     with stopwatch.measure("adv"):
-        finite = rollout_log_probs.isfinite()
-        usable = torch.where(finite, rollout_log_probs, passes.old_log_probs)  # a weight of 1, as in TRL
-        selection = _select_tokens(algorithm, batch, passes.old_log_probs, usable, scored, finite)
+        correction = correct_rollouts(config, passes.old_log_probs, engine)
+        mask = mask & correction.mask
+        if not mask.any():
+            raise TrainingError(
+                "No data to train on: algorithm.rolloutCorrection rejects every token. Relax its thresholds."
+            )
         token_rewards, kl_metrics = _place_rewards(algorithm, batch, passes, joined, kl_controller)
         estimated = _estimate(config, batch, token_rewards, joined, passes.values)
     advantages = trajectories.split(estimated.advantages)
     returns = trajectories.split(estimated.returns)
-    sequences = replace(sequences, response_mask=selection.mask)
-    experience = _gather(algorithm, batch, sequences, advantages, returns, passes, selection.weights)
+    sequences = replace(sequences, response_mask=mask)
+    experience = _gather(algorithm, batch, sequences, advantages, returns, passes, correction.weights, engine)
     rewards = torch.where(joined.any(-1), token_rewards.sum(-1), torch.nan)
     metrics = compute_rollout_metrics(sequences, batch, rewards, advantages, config.data.max_response_length)
-    if passes.entropy is not None:  # else the update reports the entropy, and its ratio has the difference
-        metrics |= compute_policy_metrics(sequences, passes.entropy)
-        metrics |= compute_mismatch_metrics(passes.old_log_probs, usable, scored & finite)
-    metrics |= {"rollout_corr/invalid_log_probs": float((scored & ~finite).count_nonzero())}
-    metrics |= selection.metrics | kl_metrics
+    if passes.entropy is not None and passes.own_rows is None:  # else the update reports the entropy
+        metrics |= compute_pass_metrics(sequences, passes.old_log_probs, passes.entropy, engine) | correction.metrics
+    metrics |= {"rollout_corr/invalid_log_probs": float((scored & ~engine.mask).count_nonzero())}
+    metrics |= kl_metrics
     if passes.values is not None:
         metrics |= compute_critic_metrics(passes.values, returns, scored)
     metrics |= batch.scores.metrics()
     if batch.baselines is not None:
         metrics |= compute_baseline_metrics(batch.baselines, config.rollout.n)
-    return TrainingBatch(
-        experience, rollout_log_probs, rewards, compute_mean_advantages(estimated.advantages, joined), metrics
-    )
+    mean_advantages = compute_mean_advantages(estimated.advantages, joined)
+    return TrainingBatch(experience, engine, rewards, mean_advantages, metrics, passes.entropy, own_rows)
 
 
 def _compute_passes(
     algorithm: Algorithm,
     data_parallel: DataParallel,
     sequences: Sequences,
-    rollout_log_probs: Tensor,
+    engine: EngineLogProbs,
+    own_rows: Tensor | None,
     stopwatch: Stopwatch,
 ) -> _Passes:
     """Run the forward passes of the train workers that the algorithm needs."""
     entropy: Tensor | None = None
     if is_bypassed(algorithm):
-        old_log_probs = torch.where(rollout_log_probs.isfinite(), rollout_log_probs, 0.0)
+        old_log_probs = engine.fill(torch.zeros(sequences.responses.shape))
+    elif own_rows is not None and own_rows.all():
+        old_log_probs = entropy = torch.zeros(sequences.responses.shape)
     else:
         with stopwatch.measure("old_log_prob"):
-            old_log_probs, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
+            old_log_probs, entropy = compute_log_probs(data_parallel, sequences, own_rows)
     ref_log_probs = values = teacher_log_probs = None
     if algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward:
         with stopwatch.measure("ref"):
@@ -143,33 +166,26 @@ def _compute_passes(
     if algorithm.critic:
         with stopwatch.measure("values"):
             (values,) = data_parallel.compute(TrainWorker.values, sequences)
-    return _Passes(old_log_probs, entropy, ref_log_probs, teacher_log_probs, values)
+    return _Passes(own_rows, old_log_probs, entropy, ref_log_probs, teacher_log_probs, values)
 
 
-def _select_tokens(
-    algorithm: Algorithm, batch: RolloutBatch, old_log_probs: Tensor, usable: Tensor, scored: Tensor, finite: Tensor
-) -> _Selection:
-    """Leave out invalid, rejected and truncated tokens. `usable`: finite log-probabilities of the engine. All [S, T].
+def _select_tokens(algorithm: Algorithm, batch: RolloutBatch, scored: Tensor, finite: Tensor) -> Tensor:
+    """Leave out invalid and truncated tokens: [S, T]. `finite` [S, T]: the valid tokens of `scored`.
 
     Raises TrainingError if no token is left, or if too many are invalid.
     """
     if not scored.any():
         raise TrainingError("No data to train on: no response of the batch has both a token and a score.")
     check_engine_log_probs(scored & ~finite, scored)
-    mask, weights, metrics = correct_rollouts(algorithm, old_log_probs, usable, scored & finite)
+    if not algorithm.mask_truncated_completions:
+        return finite
+    mask = finite & ~find_truncated(batch)[:, None]
     if not mask.any():
         raise TrainingError(
-            "No data to train on: algorithm.rolloutCorrection rejects every token. Relax its thresholds."
+            "No data to train on: all responses have the maximum length, and algorithm.maskTruncatedCompletions "
+            "leaves them out. Increase data.maxResponseLength, or remove maskTruncatedCompletions."
         )
-    if algorithm.mask_truncated_completions:
-        mask = mask & ~find_truncated(batch)[:, None]
-        if not mask.any():
-            raise TrainingError(
-                "No data to train on: all responses have the maximum length, and "
-                "algorithm.maskTruncatedCompletions leaves them out. Increase data.maxResponseLength, or remove "
-                "maskTruncatedCompletions."
-            )
-    return _Selection(mask, weights, metrics)
+    return mask
 
 
 def _place_rewards(
@@ -213,6 +229,7 @@ def _gather(
     returns: Tensor,
     passes: _Passes,
     weights: Tensor | None,
+    engine: EngineLogProbs,
 ) -> Experience:
     """What the update reads."""
     return Experience(
@@ -221,6 +238,8 @@ def _gather(
         advantages,
         ref_log_probs=passes.ref_log_probs if algorithm.kl_loss_coef > 0 else None,
         weights=weights,
+        own_pass=passes.own_rows,
+        rollout_log_probs=None if passes.own_rows is None or weights is None else engine.fill(passes.old_log_probs),
         values=passes.values,
         returns=None if passes.values is None else returns,
         teacher_log_probs=passes.teacher_log_probs,
@@ -295,23 +314,3 @@ def load_estimator(algorithm: Algorithm) -> Estimator:
     if function := algorithm.advantage_function:
         return load_user_function(function, field="algorithm.advantageFunction")
     return ESTIMATORS[algorithm.adv_estimator]
-
-
-def correct_rollouts(
-    algorithm: Algorithm, log_probs: Tensor, rollout_log_probs: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor | None, dict[str, float]]:
-    """Apply algorithm.rolloutCorrection. Return mask, weights and metrics."""
-    config = algorithm.rollout_correction
-    if config is None or config.bypass_mode:
-        return mask, None, {}
-    correction = correct_rollout(
-        log_probs,
-        rollout_log_probs,
-        mask,
-        level=None if config.level == "none" else config.level,
-        threshold=config.threshold,
-        lower_threshold=config.lower_threshold,
-        rejection=config.rejection,
-        rejection_threshold=config.rejection_threshold,
-    )
-    return correction.mask, correction.weights, correction.metrics

@@ -172,6 +172,8 @@ class Trainer:
             with stopwatch.measure("update_actor"):
                 results = self.update(TrainWorker.update_actor, training_batch.experience)
             metrics |= compute_update_metrics(results)
+            training_batch = training_batch.complete(config, results)
+            metrics |= training_batch.metrics
         with stopwatch.measure("update_weights"):
             difference = self.engines.sync_weights()
         if difference is not None:
@@ -215,6 +217,7 @@ class Trainer:
             self.critic_shape,
             epochs=training.ppo_epochs,
             lora=self.config.model.lora is not None,
+            own_rows=training_batch.own_rows,
         )
         metrics |= compute_speed_metrics(
             spans, reports, work, engines=engine_reports, devices=count_devices(self.config)
@@ -254,7 +257,7 @@ class Trainer:
         self, step: int, rollout_batch: RolloutBatch, training_batch: TrainingBatch, metrics: dict[str, float]
     ) -> None:
         """Record the step's rollouts and experience for `rlt-trainer replay`. Log a warning if that fails."""
-        rollouts = {"rewards": training_batch.rewards, "rollout_log_probs": training_batch.rollout_log_probs}
+        rollouts = {"rewards": training_batch.rewards, "rollout_log_probs": training_batch.engine.values}
         rollouts |= {f"rewards.{name}": scores for name, scores in rollout_batch.scores.by_reward.items()}
         try:
             Recording(step, training_batch.experience, rollouts, metrics, self.config).save(

@@ -20,13 +20,13 @@ from rlt_trainer.algorithms.masking import masked_sum, row_sums
 from rlt_trainer.algorithms.preferences import dpo_loss
 from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
-from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.batches.update_result import OwnPass, UpdateResult
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.expert_load import ExpertLoad, describe_balance, find_trained_tokens
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.lora import disable_adapters, gather_adapters
 from rlt_trainer.policy.mesh import create_context_group, create_expert_mesh
-from rlt_trainer.policy.micro_batches import MicroBatchSize, evaluate
+from rlt_trainer.policy.micro_batches import MicroBatchSize, RowValues, evaluate
 from rlt_trainer.policy.model import gather_weights, iterate_buffers
 from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.policy_objective import PolicyObjective
@@ -35,7 +35,7 @@ from rlt_trainer.policy.router_loss import RouterLoss
 from rlt_trainer.policy.schedule import learning_rate_factor
 from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 from rlt_trainer.policy.sharding import local_shards
-from rlt_trainer.policy.trained_model import TrainedModel
+from rlt_trainer.policy.trained_model import Share, TrainedModel
 
 
 class Actor:
@@ -153,10 +153,10 @@ class Actor:
     def supervised_step(self, sequences: Sequences, total_tokens: int) -> UpdateResult:
         """Take one optimizer step on the mean negative log-likelihood over the `total_tokens` of all ranks."""
 
-        def compute_share(part: Sequences) -> tuple[Tensor, dict[str, Tensor]]:
+        def compute_share(part: Sequences) -> Share:
             log_probs, _ = self._response_log_probs(self.model, part, 1.0)
             loss = masked_sum(-log_probs, part.response_mask) / total_tokens
-            return loss, {"warmup/loss": loss.detach()}
+            return Share(loss, {"warmup/loss": loss.detach()})
 
         return self._trained.train_step(sequences, self._update_size, compute_share)
 
@@ -165,14 +165,14 @@ class Actor:
         assert self._dpo is not None
         beta = self._dpo.beta
 
-        def compute_share(part: Pairs) -> tuple[Tensor, dict[str, Tensor]]:
+        def compute_share(part: Pairs) -> Share:
             sequences = part.sequences()
             log_probs, _ = self._response_log_probs(self.model, sequences, self._temperature)
             chosen, rejected = row_sums(log_probs, sequences.response_mask).chunk(2)
             preferences = dpo_loss(chosen, rejected, part.ref_chosen, part.ref_rejected, beta=beta)
             mask = part.chosen.response_mask.any(-1)  # False for a copy that fills a micro-batch
             shares = {name: masked_sum(each, mask) / total_pairs for name, each in preferences.metrics().items()}
-            return masked_sum(preferences.loss, mask) / total_pairs, shares
+            return Share(masked_sum(preferences.loss, mask) / total_pairs, shares)
 
         rows = max(1, self._update_size.rows // 2)  # a pair is two responses
         return self._trained.train_step(pairs, replace(self._update_size, rows=rows), compute_share)
@@ -187,8 +187,10 @@ class Actor:
 
     def update(self, batch: MiniBatch) -> UpdateResult:
         """Take one optimizer step on the policy loss of a mini-batch, and then move the biases of the routers."""
+        own_pass = batch.experience.own_pass
+        values = RowValues() if own_pass is not None and bool(own_pass.any()) else None
 
-        def compute_share(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
+        def compute_share(part: Experience) -> Share:
             with self._count_experts(part.sequences), self._record_routers():
                 log_probs, entropy = self._response_log_probs(self.model, part.sequences, self._temperature)
             counts = {"total_tokens": batch.total_tokens, "total_sequences": batch.total_sequences}
@@ -197,9 +199,11 @@ class Actor:
                 balance = self._router_loss.compute(part.sequences, packed=self._packed) / batch.total_sequences
                 loss = loss + self._router_coef * balance
                 shares["actor/router_aux_loss"] = balance.detach()
-            return loss, shares
+            return Share(loss, shares, (log_probs, entropy))
 
-        result = self._trained.train_step(batch.experience, self._update_size, compute_share)
+        result = self._trained.train_step(batch.experience, self._update_size, compute_share, values=values)
+        if values is not None:
+            result = replace(result, own_pass=_build_own_pass(batch, values))
         counts = self._load.reduce() if self._load is not None else {}
         if not counts:
             return result
@@ -264,6 +268,15 @@ def _build_options(model: Model, training: Training, mesh: DeviceMesh, dtype: to
         gradient_checkpointing=model.enable_gradient_checkpointing,
         packed=model.use_remove_padding,
     )
+
+
+def _build_own_pass(batch: MiniBatch, values: RowValues) -> OwnPass:
+    """Return the values without padding, and without the rows that fill the mini-batch."""
+    assert batch.row_numbers is not None
+    is_row = torch.tensor(batch.row_numbers) >= 0
+    sequences = batch.experience.sequences.rows(is_row)
+    log_probs, entropy = (sequences.flatten(each[is_row]) for each in values.read())
+    return OwnPass(tuple(number for number in batch.row_numbers if number >= 0), log_probs, entropy)
 
 
 def _find_micro_batch_sizes(

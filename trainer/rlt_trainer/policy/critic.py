@@ -24,7 +24,7 @@ from rlt_trainer.policy.mesh import create_context_group
 from rlt_trainer.policy.micro_batches import MicroBatchSize, evaluate
 from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.sharded_model import ModelOptions
-from rlt_trainer.policy.trained_model import TrainedModel
+from rlt_trainer.policy.trained_model import Share, TrainedModel
 
 
 class Critic:
@@ -95,7 +95,7 @@ class Critic:
         """Take one optimizer step on the clipped value loss of a mini-batch."""
         tokens = max(batch.total_tokens, 1)
 
-        def compute_share(part: Experience) -> tuple[Tensor, dict[str, Tensor]]:
+        def compute_share(part: Experience) -> Share:
             assert part.values is not None
             assert part.returns is not None
             mask = part.sequences.response_mask
@@ -113,7 +113,7 @@ class Critic:
             )
             shares = {"critic/vf_loss": loss.detach(), "critic/vpred_mean": masked_sum(values.detach(), mask) / tokens}
             shares |= {name: masked_sum(value, mask) / tokens for name, value in clipped.metrics.items()}
-            return loss, shares
+            return Share(loss, shares)
 
         return self._trained.train_step(batch.experience, self._size, compute_share)
 

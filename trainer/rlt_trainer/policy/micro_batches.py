@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
@@ -48,6 +48,24 @@ def split_micro_batches(rows: Part, size: MicroBatchSize, device: torch.device) 
         yield numbers, (rows.rows(numbers) if part else rows.rows(slice(1)).clear(torch.tensor([True]))).to(device)
 
 
+class RowValues:
+    """Values of tokens, collected by micro-batch. They stay on the device until all are known."""
+
+    def __init__(self) -> None:
+        self._numbers: list[Tensor] = []
+        self._parts: list[list[Tensor]] = []
+
+    def add(self, numbers: Tensor, values: Sequence[Tensor]) -> None:
+        """Add `values` [b, T] of the rows `numbers`, without gradient. Rows after them are copies."""
+        self._numbers.append(numbers)
+        self._parts.append([each.detach()[: len(numbers)] for each in values])
+
+    def read(self) -> tuple[Tensor, ...]:
+        """Return the values of all rows in order: [B, T] each, on the CPU."""
+        order = torch.cat(self._numbers).argsort()
+        return tuple(torch.cat(values).cpu()[order] for values in zip(*self._parts, strict=True))
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
@@ -60,15 +78,12 @@ def evaluate(
 
     model: the sharded model that `forward` uses.
     """
-    numbers = []
-    parts = []
+    values = RowValues()
     for rows, part in split_micro_batches(sequences, size, device):
-        numbers.append(rows)
-        parts.append([values[: len(rows)].cpu() for values in forward(part)])
+        values.add(rows, forward(part))
     assert isinstance(model, FSDPModule)
     model.reshard()  # FSDP2 keeps the gathered root weights for a backward pass and would reuse them later
-    order = torch.cat(numbers).argsort()
-    return tuple(torch.cat(values)[order] for values in zip(*parts, strict=True))
+    return values.read()
 
 
 def _split_row_numbers(rows: Part, size: MicroBatchSize, device: torch.device) -> list[list[int]]:

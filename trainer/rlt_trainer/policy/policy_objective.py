@@ -11,7 +11,7 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, kl_loss
 from rlt_trainer.algorithms.masking import masked_sum
-from rlt_trainer.algorithms.rollout_correction import is_bypassed
+from rlt_trainer.algorithms.rollout_correction import compute_weights, is_bypassed
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.sequences import Experience
 
@@ -49,12 +49,13 @@ class PolicyObjective:
                 loss_scale_factor=self._max_response_length,
             )
 
+        old_log_probs, weights = self._find_start(log_probs.detach(), micro)
         inputs = LossInputs(
             log_probs,
-            micro.old_log_probs,
+            old_log_probs,
             micro.advantages,
             mask,
-            weights=micro.weights,
+            weights=weights,
             clip_ratio_low=algorithm.clip_ratio_low or algorithm.clip_ratio,
             clip_ratio_high=algorithm.clip_ratio_high or algorithm.clip_ratio,
             clip_ratio_c=algorithm.clip_ratio_c,
@@ -89,3 +90,17 @@ class PolicyObjective:
             shares["distillation/loss"] = distilled.detach()
             shares["distillation/abs_loss"] = masked_sum(advantages.abs(), mask) / tokens
         return loss, shares
+
+    def _find_start(self, log_probs: Tensor, micro: Experience) -> tuple[Tensor, Tensor | None]:
+        """Return old log-probabilities and weights [B, T]. In the rows of the own pass they follow from `log_probs`."""
+        if micro.own_pass is None:
+            return micro.old_log_probs, micro.weights
+        is_own = micro.own_pass[:, None]
+        old_log_probs = torch.where(is_own, log_probs, micro.old_log_probs)
+        if micro.rollout_log_probs is None or micro.weights is None:
+            return old_log_probs, None
+        correction = self._algorithm.rollout_correction
+        assert correction is not None
+        weights = compute_weights(log_probs, micro.rollout_log_probs, micro.sequences.response_mask, correction)
+        assert weights is not None
+        return old_log_probs, torch.where(is_own, weights, micro.weights)

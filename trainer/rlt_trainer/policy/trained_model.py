@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, TypeVar, cast
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
@@ -17,7 +18,7 @@ from rlt_api.blocks.training import Training
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.errors import NonFiniteGradientError
 from rlt_trainer.policy.gradient_norm import clip_gradients
-from rlt_trainer.policy.micro_batches import MicroBatchSize, Part, split_micro_batches
+from rlt_trainer.policy.micro_batches import MicroBatchSize, Part, RowValues, split_micro_batches
 from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.optimizers import build_optimizers
 from rlt_trainer.policy.sharded_model import Kind, ModelOptions, load_sharded_model
@@ -26,6 +27,18 @@ T = TypeVar("T")
 
 MAX_SKIPPED = 3
 """Number of consecutive optimizer steps with a non-finite gradient that ends the training."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A micro-batch's share of an optimizer step."""
+
+    loss: Tensor
+    """A scalar, with gradient."""
+    metrics: dict[str, Tensor]
+    """Name -> a scalar, without gradient."""
+    values: tuple[Tensor, ...] = ()
+    """Values of the tokens to keep, [b, T] each."""
 
 
 class TrainedModel:
@@ -89,25 +102,33 @@ class TrainedModel:
             self._is_on_device = False
 
     def train_step(
-        self, rows: Part, size: MicroBatchSize, compute_share: Callable[[Part], tuple[Tensor, dict[str, Tensor]]]
+        self,
+        rows: Part,
+        size: MicroBatchSize,
+        compute_share: Callable[[Part], Share],
+        *,
+        values: RowValues | None = None,
     ) -> UpdateResult:
         """Take one optimizer step on `rows` of all ranks.
 
-        compute_share: returns a micro-batch's share of the loss and of the metrics.
+        compute_share: returns a micro-batch's share of the loss, of the metrics, and values [b, T] to keep.
+        values: receives the values to keep.
         """
-        totals: Counter[str] = Counter()
+        totals = list[dict[str, Tensor]]()
         shared_by = self._training.context_parallel_size  # this number of ranks reports the same rows
         with self.on_device():
-            for is_last, (_, part) in mark_last(split_micro_batches(rows, size, self._offload.device)):
+            for is_last, (numbers, part) in mark_last(split_micro_batches(rows, size, self._offload.device)):
                 # Gradients are reduce-scattered after each micro-batch: full ones are as large as the model. Replicas
                 # (fsdp.fsdpSize) all-reduce theirs once, after the last micro-batch. torchtitan does both; verl keeps
                 # full gradients.
                 self.model.set_requires_all_reduce(is_last)
-                loss, shares = compute_share(part)
+                share = compute_share(part)
                 # FSDP2 averages gradients over the ranks, but the shares of the loss must be added.
-                (loss * dist.get_world_size()).backward()  # type: ignore[no-untyped-call]
-                totals.update({name: share.item() / shared_by for name, share in shares.items()})
-            return self._optimizer_step(dict(totals))
+                (share.loss * dist.get_world_size()).backward()  # type: ignore[no-untyped-call]
+                totals.append(share.metrics)
+                if values is not None:
+                    values.add(numbers, share.values)
+            return self._optimizer_step(add_up(totals, shared_by))
 
     def _optimizer_step(self, shares: dict[str, float]) -> UpdateResult:
         grad_norm = clip_gradients(self.model.parameters(), self._training.grad_clip)
@@ -123,6 +144,13 @@ class TrainedModel:
                 optimizer.step()
             optimizer.zero_grad()
         return UpdateResult(shares, grad_norm, skipped, self.learning_rate)
+
+
+def add_up(shares: Sequence[dict[str, Tensor]], shared_by: int) -> dict[str, float]:
+    """Add the scalars of all micro-batches, divided by `shared_by`, with one transfer from the device."""
+    names = list(shares[0])
+    scalars = torch.stack([torch.stack([each[name].double() for name in names]) for each in shares])
+    return dict(zip(names, (scalars.sum(0) / shared_by).tolist(), strict=True))
 
 
 def mark_last(items: Iterable[T]) -> Iterator[tuple[bool, T]]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Self
+
+from torch import Tensor
 
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.telemetry.flops import Shape, count_forward_flops, count_training_flops
@@ -42,6 +45,8 @@ class Work:
     epochs: int = 1
     """training.ppoEpochs"""
     lora: bool = False
+    has_old_log_prob: Sequence[bool] | None = None
+    """Whether each sequence had a pass for old log-probabilities. None: all."""
 
     @classmethod
     def of(
@@ -52,11 +57,13 @@ class Work:
         *,
         epochs: int = 1,
         lora: bool = False,
+        own_rows: Tensor | None = None,
     ) -> Self:
-        """Build the work on these sequences."""
+        """Build the work on these sequences. own_rows: those without a pass for old log-probabilities, [S], bool."""
         prompts = sequences.prompt_mask.sum(-1).tolist()
         responses = sequences.response_attention.sum(-1).tolist()
-        return cls(prompts, responses, actor, critic, epochs, lora)
+        passed = None if own_rows is None else (~own_rows).tolist()
+        return cls(prompts, responses, actor, critic, epochs, lora, passed)
 
     @property
     def lengths(self) -> list[int]:
@@ -110,7 +117,7 @@ def _compute_mfu(reports: Sequence[WorkerReport], work: Work) -> dict[str, float
     if work.actor:
         training = count_training_flops(work.actor, work.lengths, logits=logits, lora=work.lora)
         flops["perf/mfu/actor"] = ("update_actor", work.epochs * training)
-        flops["perf/mfu/actor_infer"] = ("old_log_prob", count_forward_flops(work.actor, work.lengths, logits=logits))
+        flops["perf/mfu/actor_infer"] = ("old_log_prob", _count_old_log_prob_flops(work.actor, work))
     if work.critic:
         training = count_training_flops(work.critic, work.lengths, logits=0)
         flops["perf/mfu/critic"] = ("update_critic", work.epochs * training)
@@ -120,6 +127,12 @@ def _compute_mfu(reports: Sequence[WorkerReport], work: Work) -> dict[str, float
         if seconds > 0:
             utilization[name] = count / seconds / peak
     return utilization
+
+
+def _count_old_log_prob_flops(shape: Shape, work: Work) -> float:
+    passed = work.has_old_log_prob or [True] * len(work.lengths)
+    lengths = list(compress(work.lengths, passed))
+    return count_forward_flops(shape, lengths, logits=sum(compress(work.response_lengths, passed)))
 
 
 def _compute_memory(reports: Sequence[WorkerReport]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlt_api.frameworks.command import programs
 from rlt_api.frameworks.command.preflight import build_engine, build_trial
 from rlt_api.frameworks.framework_type import FrameworkType
-from rlt_api.frameworks.known_programs import find_folder
+from rlt_api.frameworks.known_programs import find_folder, find_program, get_record
 from rlt_api.frameworks.roll.warnings import warn_roll_command
 from rlt_api.frameworks.run import Run
 from rlt_api.rules.operations import validate_command_observability
@@ -19,7 +19,11 @@ def build_command(spec: RLTrainingJobSpec, run: Run) -> list[str]:
 
 def find_checkpoints(spec: RLTrainingJobSpec, run: Run) -> str | None:
     """Find the folder in the arguments of a known program."""
-    return find_folder(spec.framework.command or [], lambda record: record.checkpoints)
+    command = spec.framework.command or []
+    program = find_program(command)
+    if program and (found := get_record(program).find_checkpoints(program)) and found.startswith("/"):
+        return found
+    return find_folder(command, lambda record: record.checkpoints)
 
 
 COMMAND = FrameworkType(

@@ -1,4 +1,4 @@
-"""Level full of the preflight checks for a command line: of a job with type command, verl or OpenRLHF. Pure."""
+"""Level full of the preflight checks for the command line of a known program. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def build_engine(spec: RLTrainingJobSpec, command: list[str]) -> Engine | NotPos
     build = get_record(program).build_engine if program else None
     if program and build:
         return build(program)
-    return None if spec.preflight.command else reject_engine("The program is neither verl nor OpenRLHF.")
+    return None if spec.preflight.command else reject_engine("The engine of this program is not known.")
 
 
 def build_trial(spec: RLTrainingJobSpec, command: list[str], directory: str) -> Trial | NotPossible:
@@ -28,13 +28,12 @@ def build_trial(spec: RLTrainingJobSpec, command: list[str], directory: str) -> 
     program = find_program(command)
     shorten = get_record(program).shorten if program else None
     if program is None or shorten is None:
-        return reject_trial("The program is neither verl nor OpenRLHF.")
+        return reject_trial("The program is not a known one, so that its arguments for one step are unknown.")
     if program.in_script:
         return reject_trial("The arguments of the program are part of a script.")
-    if program.own_config:
-        return reject_trial("The program reads its own config, so that its batch is unknown.")
     shortened = shorten(program, directory)
     if isinstance(shortened, NotPossible):
         return shortened
     first, second = shortened
-    return Trial([*command, *first], [*command, *second], directory, working_directory)
+    resume = [*command, *second] if second is not None else None
+    return Trial([*command, *first], resume, directory, working_directory)

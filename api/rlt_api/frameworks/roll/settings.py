@@ -147,7 +147,7 @@ def _list_run(spec: RLTrainingJobSpec, run: Run) -> Settings:
         "eval_steps": validation.test_freq if validation and validation.test_freq > 0 else steps,
         "output_dir": run.checkpoints,
         "logging_dir": f"{run.directory}/roll-logs",
-        "max_ckpt_to_keep": checkpoint.max_to_keep or 0,
+        "max_ckpt_to_keep": checkpoint.max_to_keep,
         "resume_from_checkpoint": modes[choose_resume(checkpoint, run)],
         "checkpoint_config": {"type": "file_system", "output_dir": run.checkpoints, "async_upload": False},
         "model_download_type": "HUGGINGFACE_HUB",

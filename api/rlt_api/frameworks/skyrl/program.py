@@ -5,11 +5,15 @@ The arguments are KEY=VALUE, of the classes in skyrl/train/config/config.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from rlt_api.frameworks.arguments import Program, parse_hydra
 from rlt_api.frameworks.command.demand import read_number, require_devices
+from rlt_api.frameworks.key_table import KeyCheck, read_setting
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_module, by_script
+from rlt_api.frameworks.skyrl.trial import shorten
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 PLACEMENT = "trainer.placement"
 DEVICES = f"{PLACEMENT}.policy_num_gpus_per_node"
@@ -23,13 +27,19 @@ SIZES = (
 )
 """The sizes that multiply to the accelerators of an engine, in 0.3 and before."""
 
+MAIN = "skyrl.train.entrypoints.main_base"
+"""The program of 0.3. Earlier versions have other keys, and other programs can add some."""
+OTHER_PROGRAM = "trainer.override_entrypoint"
+"""The key that starts another program, with keys that it adds."""
+KEYS = KeyCheck("skyrl/keys.toml", "ends with an error", read_setting)
 LOCAL = ("generator.inference_engine.run_engines_locally", "generator.run_engines_locally")
 """false: the engines run elsewhere. In 0.3 and before."""
 
 
 def read_call(call: Call) -> Program:
     """Read the settings."""
-    return Program("skyrl", parse_hydra(call.words))
+    own_config = by_module(MAIN)([call.entry], 0) is None
+    return Program("skyrl", parse_hydra(call.words), own_config=own_config)
 
 
 def count_devices(program: Program) -> Demand | None:
@@ -54,6 +64,12 @@ def count_devices(program: Program) -> Demand | None:
     return Demand(training, engines, per_node, (DEVICES, NODES, ENGINES[0]))
 
 
+def warn(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Yield the warnings about keys that 0.3 does not have."""
+    if not program.own_config and OTHER_PROGRAM not in program.given:
+        yield from KEYS.warn(program, spec)
+
+
 def _count_role(program: Program, role: str) -> int | None:
     nodes = read_number(program, f"{PLACEMENT}.{role}_num_nodes", 1)
     devices = read_number(program, f"{PLACEMENT}.{role}_num_gpus_per_node", None)
@@ -68,7 +84,7 @@ SKYRL = KnownProgram(
     name="skyrl",
     title="SkyRL",
     recognize=any_of(
-        by_module("skyrl.train.entrypoints.main_base", "skyrl_train.entrypoints.main_base"),
+        by_module(MAIN, "skyrl_train.entrypoints.main_base"),
         by_script(r"(?:.*[/.])?main_\w+(?:\.py)?", DEVICES, f"{PLACEMENT}.colocate_all", *ENGINES),
     ),
     read=read_call,
@@ -78,4 +94,6 @@ SKYRL = KnownProgram(
     checkpoints="trainer.ckpt_path",
     resume={"trainer.resume_mode": "latest"},
     validate=require_devices(count_devices, "SkyRL"),
+    warn=warn,
+    shorten=shorten,
 )

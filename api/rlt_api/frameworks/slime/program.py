@@ -5,9 +5,14 @@ Miles is a fork of slime with the same options (slime/utils/arguments.py, miles/
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rlt_api.frameworks.arguments import Program, parse_flags
 from rlt_api.frameworks.command.demand import read_number, require_devices, warn_without_resume
-from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, any_of, by_script
+from rlt_api.frameworks.key_table import KeyCheck, read_option
+from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, all_of, any_of, by_script
+from rlt_api.frameworks.slime.trial import shorten
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 OPTIONS = (
     *("--actor-num-nodes", "--actor-num-gpus-per-node", "--rollout-num-gpus", "--rollout-num-gpus-per-engine"),
@@ -53,6 +58,17 @@ def _read_miles(call: Call) -> Program:
 
 MODELS = ("hf_checkpoint", "ref_load")
 PROMPTS = ("prompt_data",)
+SLIME_KEYS = KeyCheck("slime/keys.toml", "ignores it", read_option, abbreviates=True)
+MILES_KEYS = KeyCheck("slime/miles_keys.toml", "ends with an error", read_option, abbreviates=True)
+WARN_RESUME = warn_without_resume("save", "load", "add --load with the folder of --save")
+
+
+def warn_slime_keys(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Yield the warnings about options that slime does not have. A script train.py may also be Miles': the one that
+    the options fit better."""
+    yield from min((list(check.warn(program, spec)) for check in (SLIME_KEYS, MILES_KEYS)), key=len)
+
+
 RESUME = {"--load": "the folder of --save"}
 SLIME = KnownProgram(
     name="slime",
@@ -65,7 +81,8 @@ SLIME = KnownProgram(
     checkpoints="save",
     resume=RESUME,
     validate=require_devices(count_devices, "slime"),
-    warn=warn_without_resume("save", "load", "add --load with the folder of --save"),
+    warn=all_of(warn_slime_keys, WARN_RESUME),
+    shorten=shorten,
 )
 MILES = KnownProgram(
     name="miles",
@@ -82,5 +99,6 @@ MILES = KnownProgram(
     checkpoints="save",
     resume=RESUME,
     validate=require_devices(count_devices, "Miles"),
-    warn=warn_without_resume("save", "load", "add --load with the folder of --save"),
+    warn=all_of(MILES_KEYS.warn, WARN_RESUME),
+    shorten=shorten,
 )

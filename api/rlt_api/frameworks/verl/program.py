@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding
-from rlt_api.frameworks.arguments import Program, has_own_config, parse_hydra
+from rlt_api.frameworks.arguments import Argument, Program, parse_hydra, read_config_options
 from rlt_api.frameworks.command.devices import DEVICES, NODES, read_verl_number, validate_verl_devices
 from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, by_module
 from rlt_api.frameworks.verl.argument_warnings import warn_arguments
@@ -20,11 +20,20 @@ SEPARATE = ("fully_async_policy.fully_async_main", "one_step_off_policy.main_ppo
 """The modules of verl.experimental, earlier recipe, with their own configs and separate devices for the engines."""
 
 
+CONFIGS = {"ppo_trainer": "dp", "ppo_megatron_trainer": "megatron"}
+"""Name of a config of main_ppo -> the engine that it selects (verl/trainer/config)."""
+
+
 def read_call(call: Call) -> Program:
     """Read the arguments of main_ppo, or of an experimental trainer."""
     separate = by_module(*SEPARATE)([call.entry], 0) is not None
-    own_config = separate or has_own_config(call.words)
-    return Program("verl", parse_hydra(call.words), own_config=own_config, separate=separate)
+    config = read_config_options(call.words)
+    index, name = config.get("name", (0, "ppo_trainer"))
+    engine = CONFIGS.get(name.strip("'\"").removesuffix(".yaml"))
+    is_shipped = engine and "folder" not in config and config.get("path", (0, "config"))[1] == "config"
+    selected = (Argument("model_engine", engine, index),) if engine and is_shipped and "name" in config else ()
+    arguments = (*selected, *parse_hydra(call.words))
+    return Program("verl", arguments, own_config=separate or not is_shipped, separate=separate)
 
 
 def count_devices(program: Program) -> Demand | None:

@@ -364,8 +364,8 @@ def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
         "trainer.save_freq": checkpoint.save_freq,
         "trainer.resume_mode": RESUME_MODES[resume],
         "trainer.resume_from_path": checkpoint.resume_from_path if resume == "path" else None,
-        "trainer.max_actor_ckpt_to_keep": checkpoint.max_to_keep,
-        "trainer.max_critic_ckpt_to_keep": checkpoint.max_to_keep,
+        "trainer.max_actor_ckpt_to_keep": checkpoint.max_to_keep or None,
+        "trainer.max_critic_ckpt_to_keep": checkpoint.max_to_keep or None,
         "trainer.default_local_dir": run.checkpoints,
         "trainer.experiment_name": run.name,
         # Hydra's default is below the working directory, which the user of the pods may not be able to write.

@@ -47,6 +47,8 @@ WITHOUT_SIDE_EFFECTS = {
 
 def shorten(program: Program, directory: str) -> Shortened:
     """Build the overrides for the first step, and for a second start that resumes after it (verl 0.5 to 0.9)."""
+    if program.own_config:
+        return reject_trial("The program reads its own config, so that its batch is unknown.")
     nodes, devices, responses, prompts = (
         read_verl_number(program, key) for key in (NODES, DEVICES, f"{ROLLOUT}.n", BATCH)
     )

@@ -108,7 +108,8 @@ cat > /checkpoints/configs/verl-11111111/program.sh <<'RLT_END_OF_FILE'
 #!/bin/bash
 set -e
 # The programs of rlt: preflight, attempts, logs and diagnosis.
-base64 -d /checkpoints/configs/verl-11111111/rlt_pod.pyz.base64 > "/checkpoints/configs/verl-11111111/rlt_pod.pyz.$$"
+python3 -c 'import base64, bz2, sys; sys.stdout.buffer.write(bz2.decompress(base64.b85decode("".join(sys.stdin.read().split()))))' \
+  < /checkpoints/configs/verl-11111111/rlt_pod.pyz.base85 > "/checkpoints/configs/verl-11111111/rlt_pod.pyz.$$"
 mv "/checkpoints/configs/verl-11111111/rlt_pod.pyz.$$" /checkpoints/configs/verl-11111111/rlt_pod.pyz
 exec python3 /checkpoints/configs/verl-11111111/rlt_pod.pyz supervise \
   --run-directory /checkpoints/runs/verl-11111111 \
@@ -131,7 +132,7 @@ exec python3 /checkpoints/configs/verl-11111111/rlt_pod.pyz supervise \
   trainer.nnodes=2 \
   trainer.default_local_dir=/checkpoints/ppo
 RLT_END_OF_FILE
-sed -n '1,/^# Programs of rlt: a zip archive in base64$/d; s/^#//p' "$0" > /checkpoints/configs/verl-11111111/rlt_pod.pyz.base64
+sed -n '1,/^# Programs of rlt: a zip archive in bzip2 and base85$/d; s/^#//p' "$0" > /checkpoints/configs/verl-11111111/rlt_pod.pyz.base85
   if [ -z "${RAY_ADDRESS:-}" ]; then
     export RAY_AUTH_MODE=token
     export RAY_AUTH_TOKEN_PATH="$files/ray-token"
@@ -153,5 +154,5 @@ sed -n '1,/^# Programs of rlt: a zip archive in base64$/d; s/^#//p' "$0" > /chec
   ;;
 esac
 
-# Programs of rlt: a zip archive in base64
+# Programs of rlt: a zip archive in bzip2 and base85
 #UHJvZ3JhbXM=

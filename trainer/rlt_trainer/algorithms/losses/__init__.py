@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlt_trainer.algorithms.losses.distillation import distillation_advantages
+from rlt_trainer.algorithms.losses.divergence import dppo_kl, dppo_tv
 from rlt_trainer.algorithms.losses.inputs import LossInputs, TokenLoss
 from rlt_trainer.algorithms.losses.kl_term import kl_loss
-from rlt_trainer.algorithms.losses.policy import cispo, gspo, sapo, vanilla
+from rlt_trainer.algorithms.losses.policy import cispo, geo_mean, gpg, gspo, sapo, vanilla
 from rlt_trainer.algorithms.losses.value import value_loss
 
 __all__ = [
@@ -22,5 +23,14 @@ __all__ = [
 
 PolicyLossFunction = Callable[[LossInputs], TokenLoss]
 
-POLICY_LOSSES: dict[str, PolicyLossFunction] = {"vanilla": vanilla, "gspo": gspo, "cispo": cispo, "sapo": sapo}
+POLICY_LOSSES: dict[str, PolicyLossFunction] = {
+    "vanilla": vanilla,
+    "gspo": gspo,
+    "cispo": cispo,
+    "sapo": sapo,
+    "geo_mean": geo_mean,
+    "gpg": gpg,
+    "dppo_tv": dppo_tv,
+    "dppo_kl": dppo_kl,
+}
 """Policy losses by verl's names (verl 0.9.1, policy_loss.loss_mode)."""

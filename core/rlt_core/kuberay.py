@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlt_operator.crd_fields import join, list_fields
+from rlt_core.crd_fields import join, list_fields
 
 KUBERAY_MINIMUM = "1.3.2"
 """The oldest KubeRay whose RayCluster CRD the tests validate every golden manifest with."""
