@@ -76,11 +76,11 @@ class JobList:
             job, secrets = await get_job_and_secrets(self._connection, run)
         latest = job.get("status", {}).get("progress", {}).get("step", 0)
         steps = list(range(1, latest + 1))
+        notes: list[str] = []
         try:
             async with self._requests():
                 rollouts = await get_rollouts(self._connection, run, step)
             shown = step if step is not None else latest
-            notes = []
         except RltError as error:
             record = await self._get_kept_record(job)
             if record is None or record.rollouts_step is None:
