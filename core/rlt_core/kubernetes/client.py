@@ -25,7 +25,7 @@ JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept header for the metadata of an object only."""
 METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Accept header for the metadata of the objects of a list only."""
+"""Accept header for a list with the metadata of each object only."""
 
 READ_COST = 1
 WRITE_COST = 4
@@ -33,7 +33,7 @@ WRITE_COST = 4
 PAGE_SIZE = 50
 """Objects in a page of a list. A page of 20 KB nodes has 1 MB and is parsed in 10 ms."""
 METADATA_PAGE_SIZE = 200
-"""Objects in a page of a list of metadata, which has about 5 KB for each, most of it managedFields."""
+"""Objects in a page of metadata. Each has about 5 KB, most of it managedFields."""
 WATCH_S = 300
 """After this time the API server ends a watch."""
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
