@@ -10,7 +10,7 @@ from typing import Any
 import observed as o
 import pytest
 from exploration.process import Poller
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reconcile_loop import KEY, PATH, RAY_CLUSTER, FakeApi, Loop
 
@@ -59,6 +59,7 @@ REPORTS = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(SPECS),
     st.lists(st.tuples(st.integers(0, 29), REPORTS), min_size=1, max_size=5),
