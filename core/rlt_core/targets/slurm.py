@@ -206,9 +206,9 @@ finish() {{
   trap - EXIT
   trap '' TERM
   kill "$nodes_step" 2> /dev/null || true
-  {token}
   wait
   rm -f "$ended"
+  {token}
   exit "$code"
 }}
 
