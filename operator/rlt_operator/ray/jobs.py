@@ -135,8 +135,10 @@ async def _get_download(send: Send, head: Head, step_id: str, ray_job: RayJob) -
 
 async def _get_ray_logs(send: Send, head: Head, ray_job: RayJob) -> tuple[str, ...]:
     """The ends of the RAY_LOGS that can be read."""
-    size = {"lines": MAX_RAY_LOG_LINES, "max_bytes": MAX_RESPONSE_BYTES}
-    texts = [await _get_file(send, head, ray_job, name, **size) for name in RAY_LOGS]
+    texts = [
+        await _get_file(send, head, ray_job, name, lines=MAX_RAY_LOG_LINES, max_bytes=MAX_RESPONSE_BYTES)
+        for name in RAY_LOGS
+    ]
     return tuple(text for text in texts if text)
 
 
