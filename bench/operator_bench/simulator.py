@@ -11,10 +11,15 @@ server on PORT of 127.0.0.1:
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import random
 import sys
 import time
+import zlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from aiohttp import web
@@ -22,7 +27,21 @@ from aiohttp import web
 from rlt_api.spec.training_config import ProgressReport
 from rlt_api.status.job_status import ProgressMetrics
 from rlt_core.names import DASHBOARD_PORT
+from rlt_pod.command.run_record import RECORD_SUFFIX, RECORD_VERSION
 from rlt_pod.report.driver_report import METRICS_PORT, PROGRESS_PREFIX
+
+STEPS = 400
+NUM_METRICS = 70
+"""Size of the record of each run, as of a long run of the trainer: 90 kB."""
+
+
+@cache
+def build_record() -> str:
+    """Build the record of a run in base64."""
+    numbers = random.Random(0)
+    metrics = {f"metric/{name}": [round(numbers.random(), 5) for _ in range(STEPS)] for name in range(NUM_METRICS)}
+    record = {"version": RECORD_VERSION, "steps": list(range(1, STEPS + 1)), "metrics": metrics}
+    return base64.b64encode(zlib.compress(json.dumps(record).encode())).decode()
 
 
 @dataclass
@@ -69,7 +88,9 @@ class Heads:
         )
 
     async def get_log(self, request: web.Request) -> web.Response:
-        """GET /api/v0/logs/file: the trainer's last report."""
+        """GET /api/v0/logs/file: the trainer's last report, or the record of the run."""
+        if request.query.get("filename", "").endswith(RECORD_SUFFIX):
+            return web.Response(text=build_record())
         started = max(self.jobs[_get_address(request)].values())
         return web.Response(text=f"{PROGRESS_PREFIX}{self._build_report(started)}\n")
 

@@ -130,11 +130,28 @@ def test_without_a_directory_of_this_name_it_is_a_job(runs: list[str], monkeypat
 
 def test_configurations_are_compared_by_path() -> None:
     first = {"rewards": [{"name": "a", "weight": 1.0}], "data": {"files": ["x"]}, "cluster": {"image": "i"}}
-    second = {"rewards": [{"name": "a", "weight": 0.5}], "data": {"files": ["x"], "shuffle": True}}
+    second = {"rewards": [{"name": "a", "weight": 0.5}], "data": {"files": ["x"], "shuffle": False}}
     assert compare_configurations([first, second]) == {
         "rewards[0].weight": ("1.0", "0.5"),
-        "data.shuffle": (None, "true"),
+        "data.shuffle": ("true", "false"),
     }
+
+
+def test_a_field_that_a_block_lacks_has_its_default_and_numbers_are_equal_by_their_value() -> None:
+    data = {"files": ["x"]}
+    job: dict[str, Any] = {
+        "training": {"totalSteps": 30, "learningRate": 1e-6, "gradClip": 1},
+        "data": {**data, "shuffle": True},
+        "rewards": [{"weight": 1}],
+    }
+    directory: dict[str, Any] = {
+        "training": {"totalSteps": 30.0, "learningRate": 1e-06, "gradClip": 1.0},
+        "data": data,
+        "rewards": [{"name": "a"}],
+    }
+    assert compare_configurations([job, directory]) == {"rewards[0].name": (None, '"a"')}
+    directory["training"]["gradClip"] = True
+    assert compare_configurations([job, directory])["training.gradClip"] == ("1", "true")
 
 
 def test_a_config_that_is_not_recorded_does_not_differ() -> None:

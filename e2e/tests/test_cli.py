@@ -98,6 +98,9 @@ def test_a_job_learns_from_submission_to_deletion_while_the_operators_are_killed
     assert done["status"]["resolvedSpec"]["cluster"]["image"] == runtime["spec"]["images"]["cpu"]
     assert_learned(done, read_metrics(cluster, namespace, done))
     cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{NAME}", "--timeout=300s")
+    kept = json.loads(rlt("metrics", NAME, "critic/rewards/mean", "-o", "json").stdout)  # without the cluster
+    assert [line["step"] for line in kept] == list(range(1, STEPS + 1))
+    assert len(json.loads(rlt("rollouts", NAME, "--best", "1", "-o", "json").stdout)) == 1
     report = tmp_path / "report.html"
     assert "note: " not in rlt("report", NAME, "--file", report).stderr  # from the volume
     assert f'"step": {STEPS}, "totalSteps": {STEPS}' in report.read_text()

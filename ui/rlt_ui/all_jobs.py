@@ -33,8 +33,7 @@ class AllJobs:
         """The job with its status, pods and events."""
         jobs, name = await self._open(run)
         found = await jobs.describe(name)
-        commands = [f"{each} -n {run.partition('/')[0]}" for each in found["commands"]]
-        return {**found, "id": run, "name": run, "commands": commands}
+        return {**found, "id": run, "name": run}
 
     async def read_metrics(self, run: str) -> Json:
         """The latest metrics, from the driver of the job."""

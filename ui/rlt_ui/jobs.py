@@ -26,6 +26,8 @@ from rlt_ui.timeline import build_timeline, parse_time
 
 CACHE_S = 3.0
 """Time for which the list of jobs serves all viewers."""
+COMMANDS = ("status", "logs", "report")
+"""What the page offers to run for a job."""
 MAX_EVENTS = 100
 """Maximum number of events of a job on the page, the latest ones."""
 NO_HISTORY = "No metrics by step: the program does not run, or its output has no step yet."
@@ -74,11 +76,11 @@ class JobList:
             job, secrets = await get_job_and_secrets(self._connection, run)
         latest = job.get("status", {}).get("progress", {}).get("step", 0)
         steps = list(range(1, latest + 1))
+        notes: list[str] = []
         try:
             async with self._requests():
                 rollouts = await get_rollouts(self._connection, run, step)
             shown = step if step is not None else latest
-            notes = []
         except RltError as error:
             record = await self._get_kept_record(job)
             if record is None or record.rollouts_step is None:
@@ -87,7 +89,7 @@ class JobList:
             rollouts = list(record.rollouts)
             shown = record.rollouts_step
             steps = [shown]
-            notes = [f"{KEPT_ROLLOUTS} `rlt report {run}` reads the volume." if has_kept_files(job) else KEPT_ROLLOUTS]
+            notes = [add_command(KEPT_ROLLOUTS, job)]
         page = select_page(lambda _: rollouts, query)
         masked = mask_rollouts(page.rollouts, secrets)
         found = {"rollouts": masked, "matched": page.matched, "recorded": page.recorded}
@@ -160,8 +162,13 @@ class JobList:
 
 def add_command(reason: str, job: Manifest) -> str:
     """Why the page has no records of the job, and the command that reads them from its volume, if it has one."""
-    name = job["metadata"]["name"]
-    return f"{reason} `rlt report {name}` reads the volume." if has_kept_files(job) else reason
+    return f"{reason} {format_report_command(job)}" if has_kept_files(job) else reason
+
+
+def format_report_command(job: Manifest) -> str:
+    """The command that reads the records from the volume of the job."""
+    metadata = job["metadata"]
+    return f"`rlt report {metadata['name']} -n {metadata['namespace']}` reads the volume."
 
 
 def build_row(job: Mapping[str, Any], rewards: Sequence[float] = ()) -> Json:
@@ -222,7 +229,7 @@ def describe_job(job: Mapping[str, Any], pods: list[Manifest] | None, events: li
         "details": {},
         "notes": [],
         "missing": [],
-        "commands": [f"rlt {command} {name}" for command in ("status", "logs", "report")],
+        "commands": [f"rlt {command} {name} -n {job['metadata'].get('namespace', '')}" for command in COMMANDS],
     }
 
 

@@ -49,7 +49,6 @@ class PersonalJobs:
     async def describe(self, run: str) -> Json:
         """The job with its status, pods and events."""
         job = await self._get(run)
-        namespace = job["metadata"]["namespace"]
         name = job["metadata"]["name"]
         async with self._as_person(job) as connection:
             pods, events, errors = await read_related(connection, name)
@@ -57,7 +56,6 @@ class PersonalJobs:
             **describe_job(job, pods, events),
             **build_cluster_row(job),
             "notes": list(dict.fromkeys(map(explain, errors))),
-            "commands": [f"rlt {command} {name} -n {namespace}" for command in ("status", "logs", "report")],
         }
 
     async def read_metrics(self, run: str) -> Json:

@@ -243,6 +243,7 @@ def build_query(request: Request) -> RolloutQuery:
         order=order,
         search=request.query_params.get("search", "")[:MAX_SEARCH_LENGTH],
         group=get_number(request, "group"),
+        grouped=bool(get_number(request, "grouped")),
         offset=get_number(request, "offset") or 0,
         limit=min(get_number(request, "limit") or 20, MAX_PAGE),
     )

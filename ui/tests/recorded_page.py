@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 from playwright.sync_api import Page, expect, sync_playwright
 
 from rlt_e2e.browser import obtain_chromium
+
+REWARD = "Reward, mean of 10 steps"
 
 
 def assert_page_shows(run: Path) -> None:
@@ -40,14 +43,16 @@ def _assert_parts(page: Page, run: Path) -> None:
     step = int(last["step"])
     rollouts = [json.loads(line) for line in (run / f"rollouts/step-{step}.jsonl").read_text().splitlines()]
     expect(page.locator(".head")).to_contain_text(f"{step} / {step}")
-    tiles = {"Reward": "critic/rewards/mean", "Entropy": "actor/entropy", "Step time": "timing_s/step"}
+    tiles = {REWARD: "critic/rewards/mean", "Entropy": "actor/entropy", "Step time": "timing_s/step"}
     for title, name in tiles.items():
         tile = page.locator(".tile").filter(has=page.get_by_text(title, exact=True)).locator(".value")
-        assert float(tile.inner_text().split()[0]) == float(f"{last[name]:.4g}"), title
+        shown = fmean(each[name] for each in metrics[-10:] if name in each) if title == REWARD else last[name]
+        assert float(tile.inner_text().split()[0]) == float(f"{shown:.4g}"), title
     expect(page.get_by_role("img", name="Gradient norm")).to_be_visible()
     page.get_by_role("link", name="Time").click()
     expect(page.locator(".gantt rect")).to_have_count(sum(span["step"] == step for span in spans))
     page.get_by_role("link", name="Rollouts").click()
+    page.get_by_label("One response for each prompt").uncheck()
     expect(page.locator(".rollouts li")).to_have_count(len(rollouts))
     best = max(each["reward"] for each in rollouts)
     assert float(page.locator(".rollouts .number").first.inner_text()) == float(f"{best:.4g}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from rlt.report.summary import (
@@ -16,6 +18,8 @@ from rlt.report.summary import (
     summarize_metrics,
 )
 from rlt.runs.run import Run
+from rlt_api.schema.model_schema import walk_leaves
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 
 @dataclass(frozen=True)
@@ -100,19 +104,41 @@ def compare_runs(runs: Sequence[Run], reward: float | None = None) -> Comparison
 def compare_configurations(configs: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str | None, ...]]:
     """The fields that differ, by path. Blocks that a config does not have at all are left out.
 
-    The config of a run directory has fewer blocks than the spec of a job. An empty config is not recorded: it does not
-    differ.
+    The config of a run directory has fewer blocks than the spec of a job, and lacks fields with their default: a field
+    that is missing in a block has its default. Numbers are equal by their value. An empty config is not recorded: it
+    does not differ.
     """
     recorded = [set(config) for config in configs if config]
     common = set.intersection(*recorded) if recorded else set()
     flat = [dict(flatten({key: config[key] for key in config if key in common})) for config in configs]
     paths = dict.fromkeys(path for each in flat for path in each)
-    values = {path: tuple(each.get(path) for each in flat) for path in paths}
+    values = {path: tuple(_get_value(each, path) for each in flat) for path in paths}
     return {
         path: found
         for path, found in values.items()
-        if len({each for each, config in zip(found, configs, strict=True) if config}) > 1
+        if len({_to_number(each) for each, config in zip(found, configs, strict=True) if config}) > 1
     }
+
+
+def _get_value(flat: Mapping[str, str], path: str) -> str | None:
+    """The value of a field, or its default if the block exists."""
+    block = path.rpartition(".")[0]
+    if path in flat or not any(each.startswith(f"{block}.") for each in flat):
+        return flat.get(path)
+    return _load_defaults().get(re.sub(r"\[\d+\]", "[]", path))
+
+
+def _to_number(text: str | None) -> str | float | None:
+    """The value of a number, such as 1 and 1.0; another value as it is."""
+    value = None if text is None else json.loads(text)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else text
+
+
+@cache
+def _load_defaults() -> dict[str, str]:
+    """Path of each field with a default -> the default as JSON."""
+    fields = walk_leaves(RLTrainingJobSpec, "")
+    return {path.lstrip("."): _to_text(node["default"]) for path, node in fields if node.get("default") is not None}
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -38,6 +39,8 @@ class RolloutQuery:
     """Only rollouts whose prompt, response or ground truth contains this text in any case."""
     group: int | None = None
     """Only rollouts of the prompt with this index, with the values of their tokens."""
+    grouped: bool = False
+    """Only the first rollout of each prompt in the order."""
     offset: int = 0
     limit: int = 20
 
@@ -47,7 +50,8 @@ class RolloutPage:
     """Rollouts of a step."""
 
     rollouts: list[dict[str, Any]]
-    """Each with its `row` in the file, and `difference`: its reward minus the mean reward of its prompt."""
+    """Each with its `row` in the file, `difference` (its reward minus the mean reward of its prompt), and `siblings`:
+    the number of rollouts of its prompt."""
     matched: int
     """Number of rollouts that match the query."""
     recorded: int
@@ -66,15 +70,18 @@ def select_page(read: Callable[[list[str]], Iterable[Rollout]], query: RolloutQu
     """The page of a query. `read(notes)` iterates the rollouts of the step; it is called twice."""
     notes: list[str] = []
     rewards: list[tuple[int, float | None, Any]] = []
-    matches: list[tuple[int, float]] = []
+    matches: list[tuple[int, float, Any]] = []
     rank = RANKS[query.order]
     for row, rollout in enumerate(read(notes)):
         rewards.append((row, _get_number(rollout, "reward"), _get_index(rollout)))
         if _matches(rollout, query):
-            matches.append((row, rank(rollout)))
+            matches.append((row, rank(rollout), _get_index(rollout)))
     matches.sort(key=lambda each: each[1])
+    if query.grouped:
+        matches = list(_take_first_of_each(matches))
     means = _compute_means(rewards)
-    chosen = [row for row, _ in matches[query.offset : query.offset + min(query.limit, MAX_PAGE)]]
+    sizes = Counter(index for _, _, index in rewards if index is not None)
+    chosen = [row for row, _, _ in matches[query.offset : query.offset + min(query.limit, MAX_PAGE)]]
     wanted = set(chosen)
     found = {}
     for row, rollout in enumerate(read([])):
@@ -85,7 +92,14 @@ def select_page(read: Callable[[list[str]], Iterable[Rollout]], query: RolloutQu
             difference = None if reward is None or mean is None else reward - mean
             segments = _shorten_segments(rollout.get("segments"))
             tokens = _shorten_tokens(rollout.get("by_token")) if query.group is not None else {}
-            found[row] = {**shorten(rollout), **segments, **tokens, "row": row, "difference": difference}
+            found[row] = {
+                **shorten(rollout),
+                **segments,
+                **tokens,
+                "row": row,
+                "difference": difference,
+                "siblings": sizes.get(index, 1),
+            }
     return RolloutPage([found[row] for row in chosen if row in found], len(matches), len(rewards), tuple(notes))
 
 
@@ -117,6 +131,16 @@ def select_spans(lines: Iterable[Mapping[str, Any]], step: int, notes: list[str]
     if len(spans) == MAX_SPANS:
         notes.append(f"Step {step} has more spans: the first {MAX_SPANS} are shown.")
     return spans
+
+
+def _take_first_of_each(matches: Iterable[tuple[int, float, Any]]) -> Iterator[tuple[int, float, Any]]:
+    """The first match of each prompt, and all matches without an index of their prompt."""
+    seen = set()
+    for match in matches:
+        index = match[2]
+        if index is None or index not in seen:
+            seen.add(index)
+            yield match
 
 
 def _compute_means(rewards: Iterable[tuple[int, float | None, Any]]) -> dict[Any, float]:

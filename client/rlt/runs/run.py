@@ -184,7 +184,8 @@ async def _load_kept_records(connection: Connection, job: Manifest, reads_volume
         record = None
     if record is not None:
         return to_run_records(record, job)
-    command = f" `rlt report {job['metadata']['name']}` reads the volume." if has_kept_files(job) else ""
+    name = f"{job['metadata']['name']} -n {connection.namespace}"
+    command = f" `rlt report {name}` reads the volume." if has_kept_files(job) else ""
     return lack_records(reason if reads_volume else f"{reason}{command}")
 
 

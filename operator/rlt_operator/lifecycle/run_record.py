@@ -48,5 +48,5 @@ def _count_seconds_since_end(status: RLTrainingJobStatus, now: datetime) -> floa
     """Seconds since the job or its attempt ended, or was asked to. Infinite if no time is recorded."""
     stop = status.current_attempt.stop if status.current_attempt else None
     attempt = status.attempts[-1] if status.attempts else None
-    times = (status.completion_time, stop and stop.time, attempt and attempt.completion_time)
+    times = (status.completion_time, stop.time if stop else None, attempt.completion_time if attempt else None)
     return min((count_seconds_since(time, now) for time in times if time), default=float("inf"))

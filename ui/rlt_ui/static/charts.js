@@ -79,7 +79,7 @@ export function createChart(title, build) {
       scales: { x: { time: false }, y: { range: range ?? widen } },
       axes: [
         { ...axis, label: xLabel, labelSize: 18, size: 32, values: (_, ticks) => ticks.map((tick) => (xLabel === "step" && !Number.isInteger(tick) ? "" : number(tick))) },
-        { ...axis, label: yLabel, labelSize: 18, size: 56, values: (_, ticks) => ticks.map(number) },
+        { ...axis, label: yLabel, labelSize: 18, size: 64, values: (_, ticks) => ticks.map(number) },
       ],
       cursor: { sync: { key: CURSOR.key }, points: { size: 6 }, drag: { x: true, y: false } },
       legend: { live: true },

@@ -25,7 +25,7 @@ export function tiles(data) {
         { class: "tile" },
         el("dt", {}, tile.title),
         el("dd", { class: "value" }, Number.isFinite(last) ? number(last) : "NaN", el("small", {}, tile.unit ? ` ${tile.unit}` : "")),
-        el("dd", { class: "change" }, change === null ? "first step" : `${change < 0 ? "−" : "+"}${number(Math.abs(change))} since step ${number(data.steps[0])}`),
+        el("dd", { class: "change" }, change === null ? "first step" : `${change < 0 ? "−" : "+"}${number(Math.abs(change))} since ${tile.window ? `the first ${tile.window}` : `step ${number(data.steps[0])}`}`),
         el("dd", {}, sparkline(values, `${tile.title} by step`)),
       );
     }),
@@ -71,8 +71,17 @@ function build(plot, data) {
     if (view.weight && !plot.sparse) series.push({ label: `${label} (raw)`, values, color: color(i), faint: true, width: 1, points });
     series.push({ label, values: plot.sparse ? values : smooth(values, view.weight), color: color(i), points, paths: undefined });
   });
+  const range = bands.length ? () => fit(data.metrics[lines[labels[0]]]) : undefined;
   const last = labels.length ? [...data.metrics[lines[labels[0]]]].reverse().find(Number.isFinite) : undefined;
-  return { ...chooseX(data, view.x), yLabel: plot.unit, series: plot.sparse ? series.map((each) => withoutGaps(each)) : series, bands, summary: last === undefined ? "" : `latest ${number(last)}` };
+  return { ...chooseX(data, view.x), yLabel: plot.unit, series: plot.sparse ? series.map((each) => withoutGaps(each)) : series, bands, range, summary: last === undefined ? "" : `latest ${number(last)}` };
+}
+
+/** The range of a plot with a band from minimum to maximum: the curve fills half of it, and the band may leave it. */
+function fit(values) {
+  const finite = values.filter(Number.isFinite);
+  const [low, high] = [Math.min(...finite), Math.max(...finite)];
+  const space = (high - low) / 2 || Math.abs(high) / 10 || 1;
+  return [low - space, high + space];
 }
 
 const withoutGaps = (series) => ({ ...series, values: series.values.map((value) => (value === null ? undefined : value)) }); // undefined joins, null is a gap

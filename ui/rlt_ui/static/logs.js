@@ -4,15 +4,17 @@ import { followLog, get } from "./api.js";
 import { el, empty, notes } from "./dom.js";
 
 const NEAR_END = 40; // pixels
+const STEP_LINE = /(^|\s)step:\d+ - \S+:/; // the metrics of a step, of which the page has plots
 
 export function logs(run) {
   const select = el("select", { onchange: () => open(select.value) });
   const search = el("input", { type: "search", oninput: () => show() });
+  const steps = el("input", { type: "checkbox", onchange: () => show() });
   const follow = el("input", { type: "checkbox", checked: true, onchange: () => show() });
   const state = el("span", { class: "muted", role: "status" });
   const text = el("pre", { class: "text log", tabindex: 0, "aria-label": "End of the log" });
   const missing = el("div");
-  const bar = el("div", { class: "toolbar" }, el("label", {}, "Log ", select), el("label", {}, "Lines with ", search), el("label", {}, follow, " Follow"), state);
+  const bar = el("div", { class: "toolbar" }, el("label", {}, "Log ", select), el("label", {}, "Lines with ", search), el("label", {}, steps, " Step lines"), el("label", {}, follow, " Follow"), state);
   let known = "";
   let chosen = null;
   let found = null;
@@ -35,7 +37,7 @@ export function logs(run) {
   function show() {
     if (!found) return;
     const wanted = search.value.toLowerCase();
-    const lines = found.text.split("\n").filter((line) => line.toLowerCase().includes(wanted));
+    const lines = found.text.split("\n").filter((line) => (steps.checked || !STEP_LINE.test(line)) && line.toLowerCase().includes(wanted));
     const content = lines.join("\n");
     if (text.textContent !== content) text.textContent = content;
     if (!state.textContent || !found.text) state.textContent = !found.text ? "The log is empty." : found.isCut ? "The end of the log" : "The whole log";

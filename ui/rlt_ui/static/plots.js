@@ -20,7 +20,7 @@ export const PLOTS = [
 ];
 
 export const TILES = [
-  { title: "Reward", names: ["critic/rewards/mean", "critic/score/mean"], unit: "mean of 10 steps", window: 10 },
+  { title: "Reward, mean of 10 steps", names: ["critic/rewards/mean", "critic/score/mean"], unit: "", window: 10 },
   { title: "KL", names: ["actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"], unit: "nats" },
   { title: "Entropy", names: ["actor/entropy", "actor/entropy_loss"], unit: "nats" },
   { title: "Response length", names: ["response_length/mean"], unit: "tokens" },

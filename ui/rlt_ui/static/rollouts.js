@@ -60,7 +60,7 @@ export function extremes(page) {
 }
 
 export function rollouts(run) {
-  const query = { step: null, order: "best", search: "", offset: 0 };
+  const query = { step: null, order: "best", search: "", offset: 0, grouped: 1 };
   let steps = [];
   let request = 0;
   let timer = null;
@@ -75,6 +75,7 @@ export function rollouts(run) {
     ["recorded", "as recorded"],
   ].map(([value, label]) => el("option", { value, selected: value === query.order }, label)));
   const search = el("input", { type: "search", placeholder: "in prompt, response, answer", oninput: (event) => go({ search: event.target.value, offset: 0 }, SEARCH_MS) });
+  const grouped = el("input", { type: "checkbox", checked: true, onchange: () => go({ grouped: Number(grouped.checked), offset: 0 }) });
   const count = el("span", { class: "muted", role: "status" });
   const body = el("div");
   const pager = el("div", { class: "toolbar" });
@@ -105,7 +106,7 @@ export function rollouts(run) {
     latest.disabled = query.step === null;
     shown.textContent = page.step === null ? "" : `step ${page.step}`;
     slider.setAttribute("aria-valuetext", shown.textContent);
-    count.textContent = query.search ? `${page.matched} of ${plural(page.recorded, "rollout")}` : plural(page.recorded, "rollout");
+    count.textContent = page.matched < page.recorded ? `${page.matched} of ${plural(page.recorded, "rollout")}` : plural(page.recorded, "rollout");
     body.replaceChildren(
       page.rollouts.length ? list(page) : empty(page.recorded ? "No rollout matches the search." : "There are no rollouts."),
       notes(page.notes) ?? "",
@@ -140,7 +141,7 @@ export function rollouts(run) {
             el("p", { class: "response" }, el("span", { class: "label" }, "Response"), preview(rollout.response)),
             el("p", { class: "terms" }, answer(rollout), terms(rollout), recorded(rollout)),
           ),
-          el("button", { type: "button", onclick: () => open(rollout, page.step) }, "Compare group"),
+          el("button", { type: "button", onclick: () => open(rollout, page.step) }, rollout.siblings > 1 ? `Compare group of ${rollout.siblings}` : "Compare group"),
         ),
       ),
     );
@@ -175,7 +176,7 @@ export function rollouts(run) {
 
   return {
     nodes: [
-      el("div", { class: "toolbar" }, el("label", {}, "Step ", slider), shown, latest, el("label", {}, "Order ", order), el("label", {}, "Search ", search), count),
+      el("div", { class: "toolbar" }, el("label", {}, "Step ", slider), shown, latest, el("label", {}, "Order ", order), el("label", {}, "Search ", search), el("label", {}, grouped, " One response for each prompt"), count),
       body,
       pager,
       dialog,

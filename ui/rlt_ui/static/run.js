@@ -4,13 +4,14 @@ import { get, records } from "./api.js";
 import { el, empty, notes, section, table } from "./dom.js";
 import { controls, learning, tiles } from "./learning.js";
 import { logs } from "./logs.js";
+import { findName, metrics, wanted } from "./metrics.js";
 import { extremes, rollouts } from "./rollouts.js";
 import { bar, phaseBadge } from "./runs.js";
 import { age, duration, percent, plural } from "./text.js";
 import { timeline } from "./timeline.js";
 import { timing } from "./timing.js";
 
-const TABS = { overview: "Overview", timing: "Time", rollouts: "Rollouts", state: "State", logs: "Logs", config: "Config" };
+const TABS = { overview: "Overview", metrics: "Metrics", timing: "Time", rollouts: "Rollouts", state: "State", logs: "Logs", config: "Config" };
 const REPORTED = ["overview", "timing", "rollouts", "state", "config"];
 
 export async function showRun(main, run, tab, isCurrent) {
@@ -20,7 +21,7 @@ export async function showRun(main, run, tab, isCurrent) {
   document.getElementById("where").textContent = info.source;
   const head = el("div");
   const extra = el("div");
-  const parts = { overview, timing: time, rollouts: browse, state: lifecycle, logs: output, config };
+  const parts = { overview, metrics: recorded, timing: time, rollouts: browse, state: lifecycle, logs: output, config };
   const shown = (records ? REPORTED : [tab in parts ? tab : "overview"]).map((name) => parts[name]());
 
   function draw() {
@@ -35,11 +36,22 @@ export async function showRun(main, run, tab, isCurrent) {
     return {
       nodes: [findings, top, section("Learning", controls(() => plots.redraw()), el("div", { class: "charts" }, plots.nodes))],
       draw() {
-        findings.replaceChildren(cards(info.findings ?? []));
+        findings.replaceChildren(cards(info.findings ?? [], (text) => plotLink(findName(text, data.metrics))));
         top.replaceChildren(data.steps.length ? tiles(data) : "");
         plots.draw(data);
       },
     };
+  }
+
+  function recorded() {
+    const shown = metrics();
+    return { nodes: shown.nodes, draw: () => shown.draw(data) };
+  }
+
+  /** A link to the plot of a metric. Null without one, and in a report. */
+  function plotLink(name) {
+    if (!name || records) return null;
+    return el("a", { href: `#/run/${encodeURIComponent(run)}/metrics`, onclick: () => (wanted.text = name) }, `Plot of ${name}`);
   }
 
   function time() {
@@ -117,7 +129,7 @@ function header(run, info, data) {
   );
 }
 
-function cards(findings) {
+function cards(findings, plotLink) {
   if (!findings.length) return el("p", { class: "good" }, "No problems found.");
   return el("div", { class: "findings" }, findings.map((each) => el(
     "article",
@@ -126,6 +138,7 @@ function cards(findings) {
     el("p", {}, each.message ?? ""),
     where(each) ? el("p", {}, "Where: ", where(each)) : null,
     each.evidence ? el("p", {}, "Evidence: ", el("span", { class: "mono" }, each.evidence)) : null,
+    plotLink(each.evidence ?? "") ? el("p", {}, plotLink(each.evidence)) : null,
     each.remedy ? el("p", {}, "Remedy: ", each.remedy) : null,
     /^https:\/\//.test(each.source ?? "") ? el("p", {}, el("a", { href: each.source, rel: "noreferrer noopener", target: "_blank" }, "Source")) : null,
   )));

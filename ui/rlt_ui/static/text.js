@@ -36,6 +36,26 @@ export function age(time) {
   return `${Math.floor(seconds)} s ago`;
 }
 
+const PHASES = {
+  gen: "generation of the responses",
+  generate_sequences: "generation of the responses, in the engines",
+  reward: "computation of the rewards",
+  old_log_prob: "log-probabilities of the responses under the policy that the update starts from",
+  ref: "log-probabilities under the reference model",
+  values: "values of the critic",
+  adv: "computation of the advantages",
+  update_actor: "update of the policy",
+  update_critic: "update of the critic",
+  update_weights: "sync of the new weights to the engines",
+  sync: "sync of the new weights to the engines",
+  testing: "validation",
+  save_checkpoint: "checkpoint",
+  step: "the whole step",
+};
+
+/** What a phase of a step is, by verl's name. */
+export const explainPhase = (phase) => PHASES[phase] ?? null;
+
 export function plural(count, noun) {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }

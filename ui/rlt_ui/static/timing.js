@@ -4,7 +4,7 @@ import { get, records } from "./api.js";
 import { chooseX, createChart, stack } from "./charts.js";
 import { el, empty, notes, section, svg } from "./dom.js";
 import { view } from "./learning.js";
-import { duration, number, percent } from "./text.js";
+import { duration, explainPhase, number, percent } from "./text.js";
 
 const PREFIX = "timing_s/";
 const TOTAL = "timing_s/step";
@@ -31,7 +31,7 @@ function shares(parts) {
     totals.map(([phase, seconds], i) => {
       const swatch = el("span", { class: "swatch" });
       swatch.style.background = `var(--series-${(i % 8) + 1})`;
-      return el("li", {}, swatch, `${phase} `, el("strong", {}, percent(all ? seconds / all : null)), ` ${duration(seconds)}`);
+      return el("li", { title: explainPhase(phase) }, swatch, `${phase} `, el("strong", {}, percent(all ? seconds / all : null)), ` ${duration(seconds)}`);
     }),
   );
 }
@@ -81,7 +81,7 @@ function gantt(spans, step, colored) {
         return svg(
           "rect",
           { class: outer ? "outer" : paint(span.phase), x: place(span.start), width: Math.max(1, place(span.end) - place(span.start)), y: lane * row + (outer ? 2 : 5), height: outer ? row - 4 : row - 10, rx: 2 },
-          svg("title", {}, `${name(`${span.rank}/${span.thread ?? 0}`)}: ${span.phase}, ${duration(span.end - span.start)} from ${duration(span.start - start)}`),
+          svg("title", {}, `${name(`${span.rank}/${span.thread ?? 0}`)}: ${[span.phase, explainPhase(span.phase)].filter(Boolean).join(" – ")}, ${duration(span.end - span.start)} from ${duration(span.start - start)}`),
         );
       }),
       ticks.map((time) => svg("text", { x: place(time), y: lanes.length * row + 16, "text-anchor": "middle" }, number(time - start))),
@@ -93,7 +93,7 @@ function gantt(spans, step, colored) {
       phases.map((phase) => {
         const swatch = el("span", { class: "swatch" });
         swatch.style.background = `var(--${paint(phase)})`;
-        return el("li", {}, swatch, phase);
+        return el("li", { title: explainPhase(phase) }, swatch, phase);
       }),
     ),
   );
