@@ -16,9 +16,9 @@ from rlt_cli.main import cli
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = {
-    *("cat", "cd", "curl", "echo", "export", "git", "go", "grep", "head", "jq", "ls", "printf", "sed", "sort", "tail"),
+    *("cat", "cd", "curl", "echo", "export", "git", "go", "grep", "head", "jq", "ls", "printf", "sed", "sort"),
     *("bash", "sh", "buildah", "cmctl", "docker", "dstack", "helm", "kind", "kubectl", "make", "openssl"),
-    *("sbatch", "scancel"),
+    *("hf", "sbatch", "scancel", "tail", "tar"),
     *("pip", "pytest", "python", "python3", "rlt", "rlt-operator", "rlt-trainer", "torchrun"),
 }
 """Programs that the pages use; a reader installs them or has them."""

@@ -215,7 +215,10 @@ def variable(name: str, value: str = "1", **spec: Any) -> dict[str, Any]:
         ({"rollout": {"gpuMemoryUtilization": 0.95}, "cluster": {"workers": [GPUS]}}, "leaves 5% of the device"),
         ({"rollout": {"gpuMemoryUtilization": 0.9}, "cluster": {"workers": [GPUS]}}, None),
         ({"rollout": {"gpuMemoryUtilization": 0.95}}, "no accelerators, and the job trains on CPUs"),
-        ({"preflight": {"level": "full"}, "framework": COMMAND}, "spec.preflight.level: full: the program is not a known"),
+        (
+            {"preflight": {"level": "full"}, "framework": COMMAND},
+            "spec.preflight.level: full: the program is not a known",
+        ),
         ({"preflight": {"level": "full", "command": ["./smoke.sh"]}, "framework": COMMAND}, None),
         ({"preflight": {"command": ["./smoke.sh"]}, "framework": COMMAND}, "spec.preflight.command: given: it is"),
         ({"preflight": {"level": "full"}}, None),

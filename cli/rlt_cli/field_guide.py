@@ -19,6 +19,8 @@ from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_api.validation.rules import list_all_rules
 
 MODELS: dict[str, type[ApiModel]] = {KIND: RLTrainingJobSpec, RUNTIME_KIND: RLRuntimeSpec}
+SHORT_NAMES = {KIND: "rltj", RUNTIME_KIND: "rltr"}
+"""As in the CRD."""
 SPEC = "spec"
 """The root of the fields that a user sets."""
 STATUS = "status"
@@ -188,9 +190,10 @@ def _suggest(wanted: str, known: Mapping[str, Field]) -> str:
 
 
 def _split_kind(path: str) -> tuple[str | None, str]:
+    path = path.removeprefix(".")  # as in jq and jsonpath
     head, _, rest = path.partition(".")
     for kind in MODELS:
-        if head.lower() in (kind.lower(), f"{kind.lower()}s"):
+        if head.lower() in (kind.lower(), f"{kind.lower()}s", SHORT_NAMES[kind]):
             return kind, rest or "spec"
     return None, path
 

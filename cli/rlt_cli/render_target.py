@@ -14,6 +14,7 @@ from rlt.program import program_name
 from rlt.validation import ValidatedFiles
 from rlt.yaml_text import to_yaml
 from rlt_cli.failure import Failure
+from rlt_cli.network_warnings import print_network_warnings
 from rlt_cli.output import print_message
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
@@ -53,7 +54,10 @@ def render_target(
     storage: str | None,
     slurm: SlurmOptions,
 ) -> dict[str, str]:
-    """Render the one job in a file. Fields without effect are named on standard error. Raises Failure."""
+    """Render the one job in a file. Fields without effect are named on standard error and in the files.
+
+    Raises Failure.
+    """
     jobs = validated.jobs()
     if len(jobs) > 1:
         message = f"{file}: contains {len(jobs)} jobs; --target accepts one."
@@ -62,14 +66,25 @@ def render_target(
     job = decide_host_network(job, nodes)
     reject_unknown_storage(storage)
     reject_held_job(job, file)
-    for warning in find_left_out(job):
+    if nodes:
+        print_network_warnings(job)
+    left_out = list(find_left_out(job, target))
+    for warning in left_out:
         print_message(f"warning: {warning}")
     programs = {"programs": PROGRAMS_PATH} if target == "compose" else {}
     try:
         launch = build_launch(job, storage=storage, any_port=target in SHARED_MACHINES, **programs)
-        return dict(TARGETS[target](launch, slurm))
+        files = TARGETS[target](launch, slurm)
     except ValueError as error:
         raise Failure(f"{job.name}: {error}", next=f"{program_name()} render --help") from error
+    archive = name_programs_file(launch)
+    return {name: text if name == archive else add_comments(text, left_out) for name, text in files.items()}
+
+
+def add_comments(text: str, comments: Sequence[str]) -> str:
+    """The text of a script or a YAML file with comments at its beginning."""
+    first, rest = text.split("\n", 1) if text.startswith("#!") else ("", text)
+    return "\n".join([*([first] if first else []), *(f"# {comment}" for comment in comments), rest])
 
 
 def reject_unknown_storage(storage: str | None) -> None:

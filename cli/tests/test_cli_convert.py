@@ -106,3 +106,18 @@ def test_a_verl_job_without_an_amount_of_memory_asks_for_it() -> None:
     assert spec["training"]["totalSteps"] == 9
     assert "totalEpochs" not in spec["training"]
     assert "files" not in spec.get("data", {})
+
+
+def test_a_config_beside_the_source_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "configs").mkdir()
+    script = tmp_path / "scripts/run.sh"
+    script.write_text("trl grpo --config configs/grpo.yaml\n")
+    done = CliRunner().invoke(cli, ["convert", str(script)])
+    assert "fill in: the file configs/grpo.yaml: the program reads it; put it into /mnt/rlt/config" in done.stderr
+    assert done.exit_code == 1
+    (tmp_path / "configs/grpo.yaml").write_text("max_steps: 30\n")
+    done = CliRunner().invoke(cli, ["convert", str(script)])
+    assert "max_steps: 30" in done.stdout
+    assert "configs/grpo.yaml" not in done.stderr

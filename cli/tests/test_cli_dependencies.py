@@ -31,6 +31,13 @@ def test_the_pod_programs_have_no_dependencies_and_the_api_has_pydantic() -> Non
     assert list_imports([ROOT / "api/rlt_api"]) | {"rlt-pod"} == list_declared(ROOT / "api/pyproject.toml")
 
 
+def test_every_installed_package_is_typed() -> None:
+    """Without py.typed, type checkers treat what a package exports as Any (PEP 561)."""
+    assert [
+        package for directory, package in PACKAGES.items() if not (ROOT / directory / package / "py.typed").exists()
+    ] == []
+
+
 def list_imports(packages: list[Path]) -> set[str]:
     """The distributions of other projects that packages import."""
     modules = {module for package in packages for path in package.rglob("*.py") for module in imported_modules(path)}

@@ -25,7 +25,11 @@ def test_the_table_has_a_mark_for_each_state_and_the_fix() -> None:
     assert titles.split() == ["TOPIC", "FOUND"]
     assert [row[0] for row in rows] == ["✓", "!", "✗", "?"]
     assert rows[2].endswith("too old Fix: update it")
-    assert (blank, summary) == ("", "1 ok, 1 warnings, 1 errors, 1 unknown")
+    assert (blank, summary) == ("", "1 ok, 1 warning, 1 error, 1 unknown")
+
+
+def test_the_summary_counts_each_state() -> None:
+    assert format_page([*LINES, LINES[1]]).splitlines()[-1] == "1 ok, 2 warnings, 1 error, 1 unknown"
 
 
 def test_the_table_fits_the_terminal() -> None:

@@ -82,6 +82,14 @@ def test_the_settings_leave_room_on_each_gpu(cluster: str) -> None:
     assert spec.training.train_batch_size % gpus == 0
 
 
+def test_a_step_downloads_a_model_of_the_hub_and_no_other() -> None:
+    _, _, job = write("--model", "Qwen/Qwen3-8B")
+    (step,) = job["spec"]["framework"]["prepare"]
+    assert step["command"] == ["python3", "/etc/rlt/rlt_pod.pyz", "download", "Qwen/Qwen3-8B"]
+    _, _, job = write("--model", "/mnt/rlt/models/Qwen3-8B")
+    assert "framework" not in job["spec"]
+
+
 def test_experts_are_split_over_the_gpus_of_a_node() -> None:
     options, _, _ = CLUSTERS["30b-on-32-h100"]
     _, _, job = write(*options)

@@ -29,7 +29,9 @@ MACHINES = """
 """
 
 
-@pytest.mark.parametrize("words", [("validate",), ("render",), ("explain", "network")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("validate",), ("render",), ("render", "--target", "slurm"), ("explain", "network")], ids=" ".join
+)
 def test_the_warning_names_nodes_and_field(words: tuple[str, ...], tmp_path: Path) -> None:
     machines = tmp_path / "machines.yaml"
     machines.write_text(MACHINES)

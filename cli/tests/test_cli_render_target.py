@@ -123,6 +123,17 @@ def test_several_workers_do_not_fit_into_compose(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("target", ["ray", "dstack"])
+def test_a_field_without_effect_is_named_in_the_file_too(target: str) -> None:
+    text = Path(ARITHMETIC).read_text() + "  failurePolicy: {maxDisruptions: 3}\n"
+    done = rlt(*RENDER, "-", "--target", target, input=text)
+    assert done.exit_code == 0, done.stderr
+    note = f"spec.failurePolicy.maxDisruptions: 3 has no effect with --target {target}: "
+    assert f"warning: {note}" in done.stderr
+    assert f"\n# {note}" in done.stdout
+    assert done.stdout.startswith({"ray": "#!/bin/bash\n", "dstack": "--- # "}[target])
+
+
 def test_nodes_that_do_not_fit_are_rejected(tmp_path: Path) -> None:
     nodes = tmp_path / "nodes.yaml"
     nodes.write_text("items: [{metadata: {name: a}, status: {conditions: [{type: Ready, status: 'True'}]}}]")

@@ -116,7 +116,7 @@ def test_without_the_trainer_the_error_has_the_next_command(monkeypatch: pytest.
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = rlt("--local", "-", "--directory", str(tmp_path), input=manifest(TINY))
     assert done.exit_code == 1
-    assert done.stderr.splitlines()[-1] == "next: pip install rlt-trainer"
+    assert done.stderr.splitlines()[-1] == "next: pip install ./pod ./api ./trainer    # in a clone of rlt"
 
 
 def test_a_job_that_only_the_operator_finds_is_rejected(tmp_path: Path) -> None:

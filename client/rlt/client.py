@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -40,6 +41,7 @@ class Client:
         except BaseException:
             self._loop.close()
             raise
+        self._close = weakref.finalize(self, self._loop.close, self._connection.api.close)
 
     @property
     def namespace(self) -> str:
@@ -55,9 +57,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
-        self._loop.run(self._connection.api.close())
-        self._loop.close()
+        """Close the connections. It also happens when the client is no longer used, and at the end of the program."""
+        self._close()
 
     def submit(self, job: Job, *, dry_run: bool = False, force_conflicts: bool = False) -> Job:
         """Submit a job and the runtimes of its file with server-side apply, after their validation.
@@ -237,9 +238,8 @@ class Client:
     def _stream(self, job: Job | str, start: Callable[[Connection], AsyncGenerator[Result]]) -> Stream[Result]:
         from rlt.connection import convert_api_errors
 
-        connection = self._connection_of(job)
-
         async def items() -> AsyncGenerator[Result]:
+            connection = self._connection_of(job)  # the stream keeps its client
             with convert_api_errors(connection.kube_context):
                 async with aclosing(start(connection)) as found:
                     async for each in found:

@@ -31,12 +31,18 @@ class BackgroundLoop:
         """As `run`, for a caller with its own event loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
-    def close(self) -> None:
-        """Stop the loop. Later calls fail."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
-            self.loop.close()
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        """Stop the loop after one more coroutine. Later calls fail."""
+        if self.loop.is_closed():
+            return
+        if threading.current_thread() is self._thread:  # the garbage collector runs in any thread
+            ended = self.loop.create_task(_run_last(last))
+            ended.add_done_callback(lambda _: self.loop.stop())
+            return
+        self.run(_run_last(last))
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
 
 
 class Stream(Generic[Item]):
@@ -63,6 +69,11 @@ class Stream(Generic[Item]):
         finally:
             if not self._loop.loop.is_closed():
                 await self._loop.run_async(_close(items))
+
+
+async def _run_last(last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+    if last is not None:
+        await last()
 
 
 async def _next(items: AsyncGenerator[Item]) -> tuple[Item] | None:

@@ -43,4 +43,4 @@ def _load(library: str) -> Any:
         return import_module(library)
     except ModuleNotFoundError as error:
         message = f"{library} is not installed: it is the extra {library} of rlt."
-        raise MissingExtraError(message, next=f"pip install 'rlt[{library}]'") from error
+        raise MissingExtraError(message, next=f"pip install {library}") from error

@@ -87,8 +87,18 @@ class Job:
 
     @classmethod
     def from_file(cls, path: str | Path) -> Job:
-        """The job of a YAML or JSON file, which may also contain RLRuntimes. Raises InvalidJobError and OSError."""
-        return cls.from_yaml(Path(path).read_text(), source=str(path))
+        """The job of a YAML or JSON file, which may also contain RLRuntimes.
+
+        Raises InvalidJobError, also if the file is unreadable.
+        """
+        from rlt.errors import InvalidJobError
+
+        try:
+            text = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+            raise InvalidJobError(f"{path}: {reason}.", next=f"ls -l {Path(path).parent}") from error
+        return cls.from_yaml(text, source=str(path))
 
     @classmethod
     def from_yaml(cls, text: str, source: str = "job.yaml") -> Job:

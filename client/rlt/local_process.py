@@ -35,7 +35,7 @@ def prepare_local_run(manifest: Mapping[str, Any], files: ValidatedFiles, direct
     if run.config and run.config_file:
         if importlib.util.find_spec("rlt_trainer") is None:
             message = "The package rlt-trainer is not installed in this Python environment."
-            raise UnavailableError(message, next="pip install rlt-trainer")
+            raise UnavailableError(message, next="pip install ./pod ./api ./trainer    # in a clone of rlt")
         run.config_file.parent.mkdir(parents=True, exist_ok=True)
         run.config_file.write_text(dump_config(run.config))
     return run

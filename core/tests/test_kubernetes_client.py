@@ -26,6 +26,9 @@ async def respond(request: web.Request) -> web.StreamResponse:
             return web.json_response({"message": "the server could not find the resource"}, status=404)
         case "/rejected":
             return web.json_response({"message": "the spec is invalid"}, status=422)
+        case "/strict":
+            cause = 'strict decoding error: unknown field "status.later"'
+            return web.json_response({"message": f'"" is invalid: patch: Invalid value: "{{}}": {cause}'}, status=422)
         case "/expired":
             status = 200 if request.headers.get("Authorization") == "Bearer new" else 401
             return web.json_response({}, status=status)
@@ -92,6 +95,21 @@ async def test_apply_sends_the_manifest_as_field_owner(api: KubernetesApi) -> No
     assert (raised.value.status, raised.value.rejected) == (422, True)
     with pytest.raises(UnknownResourceError, match=r"needs Job \(v1\), which is not installed"):
         await api.apply("/unknown", {"kind": "Job", "apiVersion": "v1"})
+
+
+async def test_a_patch_sends_its_operations_and_names_an_unknown_field(api: KubernetesApi) -> None:
+    """The message of the API server has the whole object first, which a status would be cut to."""
+    operations = [{"op": "remove", "path": "/status/message"}]
+    assert await api.patch("/echo", operations) == {
+        "type": "application/json-patch+json",
+        "body": operations,
+        "query": {"fieldManager": "rlt-operator", "fieldValidation": "Strict"},
+    }
+    with pytest.raises(ApiError, match=r'^strict decoding error: unknown field "status.later"$') as raised:
+        await api.patch("/strict", operations)
+    assert (raised.value.status, raised.value.rejected) == (422, True)
+    with pytest.raises(ApiError, match=r"^the spec is invalid$"):
+        await api.patch("/rejected", operations)
 
 
 async def test_an_unreachable_server_is_an_error_with_status_0() -> None:

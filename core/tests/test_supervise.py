@@ -68,6 +68,16 @@ def test_a_failed_program_starts_again_with_a_new_folder(programs: Path) -> None
     assert "attempt 3" in again[1]  # a job that Slurm has started again
 
 
+@pytest.mark.parametrize(("earlier", "attempts"), [(["ray"], 2), (["program", "ray"], 1)])
+def test_failures_of_earlier_starts_count_in_the_restarts(programs: Path, earlier: list[str], attempts: int) -> None:
+    file = programs.parent / "failures"
+    file.write_text("".join(f"{line}\n" for line in earlier))
+    code, output = finish(start(programs, "sys.exit(1)", "--failures", str(file), "--restarts", "2"))
+    assert code == 1
+    assert output.count("rlt: the attempt failed") == attempts
+    assert file.read_text().splitlines() == [*earlier, *["program"] * attempts]
+
+
 def test_a_program_without_progress_is_ended(programs: Path) -> None:
     code, output = finish(start(programs, "signal.pause()", "--progress-deadline", "1"))
     assert code == 124

@@ -21,10 +21,9 @@ from rlt_core.targets.compose import PROGRAMS_PATH, build_compose_file
 from rlt_core.targets.docker import build_docker_script
 from rlt_core.targets.dstack import build_fleet, build_task
 from rlt_core.targets.launch import Launch, build_launch, decide_host_network
-from rlt_core.targets.left_out import find_left_out
+from rlt_core.targets.left_out import NEEDS_SCHEDULER, find_left_out
 from rlt_core.targets.programs import SUPERVISED, build_programs_archive
 from rlt_core.targets.ray import build_ray_script
-from rlt_core.targets.shell import PROGRAMS_MARK
 from rlt_core.targets.slurm import SlurmOptions, build_slurm_script
 from rlt_core.targets.slurm_containers import RUNTIMES, ContainerRuntime
 from rlt_pod import await_nodes
@@ -273,10 +272,10 @@ def test_a_container_of_slurm_gets_the_devices_of_its_job(runtime: ContainerRunt
     assert Path(moved.folder, "ray-ended-7").exists()
 
 
-def test_slurm_starts_a_job_again_only_with_restarts() -> None:
-    assert "#SBATCH --requeue" in build_slurm_script(launch("verl", VERL), SlurmOptions())
-    once = build_slurm_script(launch("roll", TWO_GROUPS), SlurmOptions())
-    assert "requeue" not in once.rpartition(PROGRAMS_MARK)[0]
+@pytest.mark.parametrize(("limit", "directive"), [(None, "--requeue"), (2, "--requeue"), (0, "--no-requeue")])
+def test_slurm_itself_starts_a_job_again_unless_it_has_no_disruptions(limit: int | None, directive: str) -> None:
+    job = launch("sum", {**BUILTIN, "failurePolicy": {"maxDisruptions": limit}})
+    assert f"#SBATCH {directive}\n" in build_slurm_script(job, SlurmOptions())
 
 
 def test_variables_refer_to_earlier_ones() -> None:
@@ -286,8 +285,16 @@ def test_variables_refer_to_earlier_ones() -> None:
 
 
 def test_fields_of_kubernetes_are_named() -> None:
-    fields = [warning.partition(":")[0] for warning in find_left_out(decide("verl", VERL))]
+    fields = [warning.partition(":")[0] for warning in find_left_out(decide("verl", VERL), "slurm")]
     assert fields == ["spec.scheduling.queueName", "spec.cluster.workers[0].podTemplate", "spec.storage.claimName"]
+
+
+@pytest.mark.parametrize("target", NEEDS_SCHEDULER)
+def test_fields_that_need_a_scheduler_are_named_where_there_is_none(target: str) -> None:
+    policy = {"maxDisruptions": 3, "keepClusterSeconds": 600, "excludeFaultyNodes": True}
+    job = decide("sum", {**BUILTIN, "failurePolicy": policy})
+    named = [warning.partition(":")[0] for warning in find_left_out(job, target)]
+    assert named == ([] if target == "slurm" else [f"spec.failurePolicy.{field}" for field in policy])
 
 
 def test_compose_has_one_machine() -> None:

@@ -1,4 +1,4 @@
-"""`rlt render --target slurm` on a real Slurm of two nodes: with processes, and in isolation as by Apptainer."""
+"""`rlt render --target slurm` on a real Slurm of several nodes: with processes, and in isolation as by Apptainer."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ submitted: list[str] = []
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    """A Slurm of two nodes. Jobs that hang end with it."""
+    """A Slurm of three nodes, of which a job takes the first two. Jobs that hang end with it."""
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     folder = Path(tempfile.mkdtemp(prefix="rlt-slurm-", dir="/tmp"))  # short, for sockets
-    with start_slurm(folder, nodes=2, cpus=4) as started:
+    with start_slurm(folder, nodes=3, cpus=4) as started:
         yield started
     for path in (folder, *(Path(f"/tmp/ray-{job}") for job in submitted)):
         shutil.rmtree(path, ignore_errors=True)
@@ -124,6 +124,15 @@ def read_log(slurm: Slurm, name: str) -> str:
 def await_line(slurm: Slurm, name: str, line: str) -> None:
     try:
         await_true(lambda: line in read_log(slurm, name), f"{line!r} in the log of {name}", TIMEOUT_S)
+    except TimeoutError as error:
+        raise AssertionError(read_log(slurm, name)) from error
+
+
+def await_starts(slurm: Slurm, name: str, count: int) -> None:
+    """Wait until the program of `command` has started this number of times."""
+    line = f"the program runs on {name}"
+    try:
+        await_true(lambda: read_log(slurm, name).count(line) == count, f"start {count} of {name}", TIMEOUT_S)
     except TimeoutError as error:
         raise AssertionError(read_log(slurm, name)) from error
 
@@ -226,10 +235,23 @@ def test_slurm_starts_a_job_again_after_the_failure_of_a_node(slurm: Slurm) -> N
     (lost,) = [pid for pid, line in raylets if "raylet/raylet" in line and f"ray-{job}/" in line]
     os.kill(lost, 9)
     await_line(slurm, "requeued", "the job starts again")
-    await_true(
-        lambda: read_log(slurm, "requeued").count("the program runs on requeued") == 2,
-        "second start",
-        TIMEOUT_S,  # Slurm delays it by two minutes
-    )
+    await_starts(slurm, "requeued", 2)
     slurm.run("scancel", job)
     assert await_end(slurm, job) == "CANCELLED"
+
+
+def test_a_lost_node_is_a_disruption_and_is_excluded(slurm: Slurm) -> None:
+    """It is the last test: the node does not return."""
+    policy = {"maxRestarts": 9, "maxDisruptions": 1, "excludeFaultyNodes": True}  # Ray may end in a slow start
+    job = submit(slurm, "lost-node", {**command("lost-node"), "failurePolicy": policy})
+    await_starts(slurm, "lost-node", 1)
+    for pid in slurm.nodes["node-2"].find_processes():
+        os.kill(pid, 9)
+    await_starts(slurm, "lost-node", 2)
+    log = read_log(slurm, "lost-node")
+    assert "rlt: the job has lost node-2: the job starts again" in log
+    assert "rlt: Ray has 2 nodes: node-1 node-3" in log
+    assert "ExcNodeList=node-2 " in slurm.run("scontrol", "--oneliner", "show", "job", job).stdout
+    slurm.run("scontrol", "requeue", job)
+    assert await_end(slurm, job) == "FAILED"
+    assert "rlt: disruption 2 exceeds spec.failurePolicy.maxDisruptions: 1" in read_log(slurm, "lost-node")

@@ -166,6 +166,8 @@ class RayStep:
     job: RayJob
     log: str | None = None
     """Its output, when it has ended."""
+    progress: str | None = None
+    """The progress of a download while it runs, such as 12.3 of 56.9 GiB (21%)."""
 
 
 @dataclass(frozen=True)

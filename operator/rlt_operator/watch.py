@@ -15,7 +15,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import kopf
 from kopf._cogs.structs.references import Insights
@@ -32,7 +32,7 @@ ERROR_BACKOFFS_S = (1, 2, 4, 8, 16, *[30] * 20)
 They are longer than the interval of the job lists, which tell it to leave a namespace that it may not read.
 """
 
-Receive = Callable[[str | None, Manifest], None]
+Receive = Callable[[str | None, Manifest], object]
 """Called with an event on a job: ADDED, MODIFIED, DELETED, or None for a job that kopf has listed; and the job."""
 
 log = logging.getLogger("rlt_operator")
@@ -53,6 +53,8 @@ class KopfWatch:
 
     def select(self, namespace: str | None, wanted: bool) -> None:
         """Watch the jobs of a namespace, or of all with None, or no longer."""
+        if wanted == (namespace in self._namespaces):
+            return
         self._namespaces = self._namespaces | {namespace} if wanted else self._namespaces - {namespace}
         if self._namespaces:
             self._selected.set()
@@ -116,6 +118,7 @@ class KopfWatch:
                 stop_flag=stop,
             )
         finally:
+            stop.set()  # a thread of kopf's loop waits for it, also if kopf has failed
             self._notify = lambda: None
             following.cancel()
 
@@ -146,7 +149,7 @@ def build_registry(receive: Receive, wake_all: Callable[[], object]) -> kopf.Ope
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers)
     async def job_changed(event: kopf.RawEvent, **_: Any) -> None:
-        receive(event["type"], event["object"])
+        receive(event["type"], cast(Manifest, event["object"]))
 
     @kopf.on.event(GROUP, VERSION, RUNTIME_PLURAL, registry=handlers)
     async def runtime_changed(**_: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shlex
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +17,9 @@ from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Phase, RLTrainingJobStatus
 from rlt_core.children.preflight_inputs import list_data_files
+from rlt_core.ray_http import Head, Request
 from rlt_operator.observation import Observed, Ray, RayJob, RayStep, Rejection
+from rlt_operator.ray.jobs import observe_ray
 from rlt_operator.reconcile.observe import choose_target
 from rlt_operator.reconcile.plan import Plan, plan
 
@@ -107,6 +111,30 @@ def test_the_program_waits_for_the_step(state: str) -> None:
     assert decided.status.message == "Step data of spec.framework.prepare is running."
     assert decided.status.current_attempt
     assert decided.status.current_attempt.prepare_step == "data"
+
+
+def test_the_progress_of_a_download_is_in_the_status() -> None:
+    answer = o.preparing("RUNNING")
+    assert answer.step
+    running = replace(answer, step=replace(answer.step, progress="12.3 of 56.9 GiB (21%)"))
+    decided = plan(replace(READY, ray=running), o.NOW)
+    assert decided.status
+    assert decided.status.message == "Step data of spec.framework.prepare is running: 12.3 of 56.9 GiB (21%)."
+
+
+@pytest.mark.parametrize(("log", "progress"), [("other\nrlt-download: 1.0 of 4.0 GiB (25%)\n", True), ("a\n", False)])
+def test_the_end_of_a_running_steps_output_is_read(log: str, progress: bool) -> None:
+    async def send(head: Head, request: Request) -> tuple[int, str]:
+        if request.path == f"/api/jobs/{PROGRAM}":
+            return 404, f"Job {PROGRAM} does not exist"
+        if request.path == f"/api/jobs/{MODEL}":
+            return 200, json.dumps({"status": "RUNNING", "driver_node_id": "n"})
+        assert f"filename=job-driver-{MODEL}.log" in request.path
+        return 200, log
+
+    answer = asyncio.run(observe_ray(send, Head("demo", "head", "10.0.0.1"), PROGRAM, step_id=MODEL))
+    assert answer.step
+    assert answer.step.progress == ("1.0 of 4.0 GiB (25%)" if progress else None)
 
 
 def test_a_success_is_in_the_status_before_the_next_step_is_submitted() -> None:

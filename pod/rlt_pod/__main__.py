@@ -17,6 +17,7 @@ PROGRAMS = {
     "supervise": "rlt_pod.supervise.supervise",
     "collect-logs": "rlt_pod.supervise.collect_logs",
     "diagnose": "rlt_pod.supervise.diagnose",
+    "download": "rlt_pod.download.download",
 }
 """Name -> module."""
 

@@ -71,8 +71,8 @@ def test_the_cispo_gradient_is_the_policy_gradient_times_the_clipped_ratio() -> 
 @pytest.mark.parametrize("name", ["dppo_tv", "dppo_kl"])
 def test_the_dppo_gradient_is_the_policy_gradient_times_the_bounded_ratio(name: str) -> None:
     log_probs = LOG_PROBS.clone().requires_grad_()
-    bounds = {"clip_ratio_low": 0.02, "clip_ratio_high": 0.02, "clip_ratio_c": 1.1}
-    result = POLICY_LOSSES[name](LossInputs(log_probs, OLD, ADVANTAGES, MASK, **bounds))
+    inputs = LossInputs(log_probs, OLD, ADVANTAGES, MASK, clip_ratio_low=0.02, clip_ratio_high=0.02, clip_ratio_c=1.1)
+    result = POLICY_LOSSES[name](inputs)
     is_kept = result.metrics["actor/pg_clipfrac"] == 0
     assert 0 < is_kept[MASK].sum() < MASK.sum()
     weight = (LOG_PROBS - OLD).exp().clamp(max=1.1) * is_kept

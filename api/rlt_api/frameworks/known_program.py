@@ -32,6 +32,7 @@ class Call:
     """Its arguments."""
 
 
+Rule = Callable[[Program, RLTrainingJobSpec], Iterator[Finding]]
 Warn = Callable[[Program, RLTrainingJobSpec], Iterator[str]]
 Recognizer = Callable[[Sequence[str], int], int | None]
 """All words, and a position in them -> the position of the first argument, if the word there starts the program."""
@@ -116,7 +117,7 @@ class KnownProgram:
     """The argument with the text of a chat template."""
     uses_bfloat16: Callable[[Program], bool] = _never
     """Whether the engine computes in bfloat16. False if that is unknown."""
-    validate: Callable[[Program, RLTrainingJobSpec], Iterator[Finding]] = _find_nothing
+    validate: Rule = _find_nothing
     """Arguments that do not fit the job."""
     warn: Warn = _warn_nothing
     """Arguments that are probably a mistake."""
@@ -129,6 +130,16 @@ class KnownProgram:
     def policy(self) -> str:
         """The argument with the policy. Empty if there is none."""
         return self.models[0] if self.models else ""
+
+
+def all_rules(*rules: Rule) -> Rule:
+    """Join rules."""
+
+    def validate(program: Program, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+        for each in rules:
+            yield from each(program, spec)
+
+    return validate
 
 
 def all_of(*warns: Warn) -> Warn:

@@ -97,16 +97,28 @@ def warn_training_on_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A job that is meant for GPUs, whose worker group or node pool has none."""
     if not spec.cluster.workers or training_group(spec).accelerator is not None:
         return
-    size = model_size(spec.model) if spec.model else None
-    pool = training_group(spec).pool
-    where = f"pool {pool} has" if pool else "the worker group has"
-    problem = "no accelerators, and the job trains on CPUs"
-    fix = "add accelerator, or select a pool with accelerators by cluster.workers[].pool"
     if "gpu_memory_utilization" in spec.rollout.model_fields_set:
         share = spec.rollout.gpu_memory_utilization
-        yield f"spec.rollout.gpuMemoryUtilization: {share:g}: {where} {problem}; {fix}"
-    elif size and size.parameters >= MIN_PARAMETERS_ON_GPUS:
-        yield f"{size.field}: {size.source}: {where} {problem}; {fix}"
+        yield f"spec.rollout.gpuMemoryUtilization: {share:g}: {_describe_cpus(spec)}"
+    elif problem := explain_large_model_on_cpus(spec):
+        yield problem
+
+
+def explain_large_model_on_cpus(spec: RLTrainingJobSpec) -> str | None:
+    """Return the sentence about a model of 0.5B parameters or more that would be trained on CPUs; None for others."""
+    size = model_size(spec.model) if spec.model else None
+    if not spec.cluster.workers or training_group(spec).accelerator is not None:
+        return None
+    if size is None or size.parameters < MIN_PARAMETERS_ON_GPUS:
+        return None
+    return f"{size.field}: {size.source}: {_describe_cpus(spec)}"
+
+
+def _describe_cpus(spec: RLTrainingJobSpec) -> str:
+    pool = training_group(spec).pool
+    where = f"pool {pool} has" if pool else "the worker group has"
+    fix = "add accelerator, or select a pool with accelerators by cluster.workers[].pool"
+    return f"{where} no accelerators, and the job trains on CPUs; {fix}"
 
 
 def warn_weights(spec: RLTrainingJobSpec) -> Iterator[str]:

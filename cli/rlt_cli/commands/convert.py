@@ -52,7 +52,7 @@ def command(
     """
     try:
         text = sys.stdin.read() if file == STDIN else Path(file).read_text()
-        converted = convert(text, file, to, image=image, runtime=runtime)
+        converted = convert(text, file, to, image=image, runtime=runtime, read=lambda path: read_beside(file, path))
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}.", next=f"ls -l {file}") from error
     except UnicodeDecodeError as error:
@@ -72,4 +72,19 @@ def command(
     missing = list_missing(converted.manifest)
     for finding in missing:
         print_message(f"fill in: {finding}")
-    context.exit(1 if missing else 0)
+    for each in converted.missing_files:
+        print_message(f"fill in: {each}")
+    context.exit(1 if missing or converted.missing_files else 0)
+
+
+def read_beside(file: str, path: str) -> str | None:
+    """Read a file that a source names: relative to the folder of the source, or to a folder above it up to the
+    repository's. None if there is none, or if it is not text."""
+    folder = Path.cwd() if file == STDIN else Path(file).resolve().parent
+    for base in (folder, *folder.parents):
+        try:
+            return (base / path).read_text()
+        except (OSError, UnicodeDecodeError, ValueError):
+            if (base / ".git").exists() or Path(path).is_absolute():
+                return None
+    return None

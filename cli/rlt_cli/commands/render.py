@@ -15,8 +15,9 @@ from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.training_config import CONFIG_DIRECTORY
 from rlt_cli.file_arguments import FILE, file_argument
 from rlt_cli.file_validation import load_valid_jobs
+from rlt_cli.network_warnings import print_network_warnings
 from rlt_cli.output import YAML, emit_manifests, output_option, print_message
-from rlt_cli.pages.network import print_network_warnings, read_nodes
+from rlt_cli.pages.network import read_nodes
 from rlt_cli.render_target import TARGETS, emit_files, reject_unknown_image, render_target, write_files
 from rlt_cli.runtime_options import runtime_options
 from rlt_core.children.program import build_command, build_run
@@ -90,7 +91,7 @@ def command(
     would hold a job on these nodes: its manifests are not printed.
 
     With --target, FILE contains one job, and the result is what starts it on Ray, Docker, Docker Compose, Slurm or
-    dstack. Fields that only Kubernetes carries out are named on standard error.
+    dstack. Fields that the target does not carry out are named on standard error and in the files.
     """
     if target is None and (storage or directory):
         raise click.UsageError("--storage and --directory require --target")

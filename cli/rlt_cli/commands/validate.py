@@ -10,8 +10,9 @@ from rlt.offline_job import build_offline_job, detect_network
 from rlt_api.spec.runtime_policy import RuntimePolicy
 from rlt_cli.file_arguments import FILE, files_argument
 from rlt_cli.file_validation import load_files
+from rlt_cli.network_warnings import print_network_warnings
 from rlt_cli.output import TABLE, emit, output_option, print_message
-from rlt_cli.pages.network import print_network_warnings, read_nodes
+from rlt_cli.pages.network import read_nodes
 from rlt_cli.runtime_options import runtime_options
 from rlt_core.fabric.nodes import parse_nodes
 

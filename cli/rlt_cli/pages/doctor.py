@@ -14,7 +14,8 @@ MARKDOWN = "markdown"
 """Output format for issues."""
 MARKS = {State.OK: "✓", State.WARNING: "!", State.ERROR: "✗", State.UNKNOWN: "?"}
 COLORS = {State.OK: "green", State.WARNING: "yellow", State.ERROR: "red", State.UNKNOWN: "cyan"}
-PLURALS = {State.OK: "ok", State.WARNING: "warnings", State.ERROR: "errors", State.UNKNOWN: "unknown"}
+COUNTED = (State.WARNING, State.ERROR)
+"""States that are nouns."""
 
 
 def format_page(lines: Sequence[Line], width: int | None = None) -> str:
@@ -37,7 +38,9 @@ def _describe(line: Line) -> str:
 
 def _summarize(lines: Sequence[Line]) -> str:
     counted = Counter(line.state for line in lines)
-    return ", ".join(f"{counted[state]} {name}" for state, name in PLURALS.items())
+    return ", ".join(
+        f"{counted[state]} {state}{'s' if state in COUNTED and counted[state] != 1 else ''}" for state in State
+    )
 
 
 def _escape(text: str) -> str:

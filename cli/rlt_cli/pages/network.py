@@ -11,13 +11,12 @@ from rlt.offline_job import build_offline_job, detect_network
 from rlt_api.findings.masking import mask_json
 from rlt_cli.failure import Failure
 from rlt_cli.file_validation import load_valid_jobs
-from rlt_cli.output import TABLE, emit, get_width, print_message
+from rlt_cli.output import TABLE, emit, get_width
 from rlt_cli.table import format_table
 from rlt_core.fabric.decision import explain_fabric
 from rlt_core.fabric.demand import build_demands
 from rlt_core.fabric.inventory import build_node
 from rlt_core.fabric.nodes import parse_nodes
-from rlt_core.job import Job
 from rlt_core.network_status import blocks_start
 
 
@@ -57,15 +56,6 @@ def format_page(found: Mapping[str, Any], width: int | None = None) -> str:
     lines += [f"evidence {each}" for each in found["evidence"]]
     rows = [(each["name"], each["value"], each["rule"]) for each in found["env"]]
     return "\n".join([*lines, "", format_table(("VARIABLE", "VALUE", "RULE"), rows, width)])
-
-
-def print_network_warnings(job: Job) -> None:
-    """Print why the operator would hold the job, and the warnings about its network, on standard error."""
-    network = job.status.network
-    assert network
-    rejected = [f"{network.rejection.code}: {network.rejection.message}"] if network.rejection else []
-    for warning in (*rejected, *network.warnings):
-        print_message(f"warning: {job.name}: {warning}")
 
 
 def read_nodes(file: str) -> Any:

@@ -6,8 +6,7 @@ import re
 import shlex
 
 from rlt.convert.draft import Draft
-from rlt.convert.expansion import list_names
-from rlt.convert.text import END, EXPANSION, QUOTED, SECRET, UNQUOTED, is_known, reveal
+from rlt.convert.text import END, EXPANSION, QUOTED, SECRET, UNQUOTED, is_known, mark_plain, reveal
 
 PLAIN = re.compile(r"(\$\{[^}$]*\}|\$\([^)$]*\)|`[^`]*`|\$\w+)")
 
@@ -59,3 +58,10 @@ def _quote_part(part: str) -> str:
     if match is None:
         return shlex.quote(reveal(part))
     return match[2] if match[1] == UNQUOTED else f'"{match[2]}"'
+
+
+def list_names(word: str) -> list[str]:
+    """The names of the variables in the expansions of a word."""
+    names = [name for _, text in EXPANSION.findall(word) for name in re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", text)]
+    plain = EXPANSION.sub("", word)
+    return [*names, *re.findall(r"\$\{?([A-Za-z_]\w*)", mark_plain(plain))]

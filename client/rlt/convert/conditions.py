@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from rlt.convert.expansion import MACHINE, Scope, compute, expand_text
+from rlt.convert.expansion import MACHINE, expand_text
 from rlt.convert.grammar import Group, Item, List, Node, Simple
+from rlt.convert.scope import Scope
+from rlt.convert.substitutions import compute
 from rlt.convert.text import is_known, reveal, show
 from rlt.convert.words import Word
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 
 import yaml
 
 from rlt.convert.draft import Draft
-from rlt.convert.expansion import parse_json
 from rlt.convert.launch import Launch, is_image_file, note_wrappers
 from rlt.convert.slurm import LONG, Option
 from rlt.convert.text import is_known, mark_plain, protect, reveal, show
@@ -121,7 +121,7 @@ def _apply_submission(draft: Draft, launch: Launch, option: str, value: str) -> 
     """ray job submit: its runtime environment."""
     what = f"ray job submit {option} {show(value)}"
     if option == "--runtime-env-json":
-        environment = parse_json(reveal(value))
+        environment = _parse_json(reveal(value))
         if isinstance(environment, dict):
             apply_runtime_environment(draft, launch, environment, mark_plain(value))
         else:
@@ -204,3 +204,11 @@ def list_requirements(words: Sequence[str]) -> list[str] | None:
     """The packages of `pip install`, if they are names with versions alone."""
     found = [each for each in words if each not in ("-U", "--upgrade", "-q", "--quiet", "--no-cache-dir", "--user")]
     return found if found and all(REQUIREMENT.fullmatch(each) for each in found) else None
+
+
+def _parse_json(text: str) -> object:
+    """A JSON text in a script. None if it is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

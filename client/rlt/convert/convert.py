@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal
 
+from rlt.convert.config_files import Read, carry_config_files
 from rlt.convert.documents import read_yaml
 from rlt.convert.draft import ConvertError, Draft, LeftOut
 from rlt.convert.script import convert_script
@@ -30,6 +31,8 @@ class Converted:
 
     manifest: dict[str, Any]
     left_out: tuple[LeftOut, ...]
+    missing_files: tuple[str, ...] = ()
+    """Files that the program reads and the job does not have, with what to do."""
 
     def to_yaml(self, file: str) -> str:
         """The job as YAML, after one comment for each part of the source that it does not have."""
@@ -41,9 +44,15 @@ class Converted:
 
 
 def convert(
-    text: str, file: str, to: Target = "command", image: str | None = None, runtime: str | None = None
+    text: str,
+    file: str,
+    to: Target = "command",
+    image: str | None = None,
+    runtime: str | None = None,
+    read: Read = lambda path: None,
 ) -> Converted:
-    """Convert the content of a file. `image` and `runtime` are for the job, because a source may have none.
+    """Convert the content of a file. `image` and `runtime` are for the job, because a source may have none. `read`
+    returns the content of a config file that its program reads.
 
     Raises ConvertError with the line and what was understood.
     """
@@ -55,7 +64,8 @@ def convert(
     draft.name = draft.name or PurePath(file).stem
     if draft.get("cluster.workers[].accelerator.count") and not draft.get("cluster.workers[].accelerator.resourceName"):
         draft.put("cluster.workers[].accelerator.resourceName", "nvidia.com/gpu")
-    return Converted(draft.build_manifest(), tuple(draft.left_out))
+    missing = carry_config_files(draft, read)
+    return Converted(draft.build_manifest(), tuple(draft.left_out), tuple(missing))
 
 
 def _convert(text: str, file: str, to: Target) -> Draft:

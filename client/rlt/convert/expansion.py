@@ -5,15 +5,14 @@ What the script does not have stays in the word as an expansion. Nothing is exec
 
 from __future__ import annotations
 
-import json
-import posixpath
 import re
-from dataclasses import dataclass, field
-from fnmatch import translate
 
 from rlt.convert.draft import ConvertError
-from rlt.convert.grammar import Function, List, Simple, parse_script
-from rlt.convert.text import EXPANSION, SECRET, is_known, keep, mark_plain, protect, requote, reveal, split_fields
+from rlt.convert.grammar import List, Simple, parse_script
+from rlt.convert.operations import change
+from rlt.convert.scope import Assignment, Scope
+from rlt.convert.substitutions import compute, find_output
+from rlt.convert.text import EXPANSION, SECRET, is_known, keep, protect, requote, reveal, split_fields
 from rlt.convert.words import Word, find_end
 
 NAME = re.compile(r"\$([A-Za-z_]\w*|[@*#?$!0-9-])")
@@ -27,64 +26,7 @@ MACHINE = re.compile(
 )
 """Variables that the machine may set. Their values are unknown also where they are not set in the script."""
 SCRIPT_FOLDER = re.compile(r"""dirname\s+(--\s+)?["']?\$(0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(\[0\])?\})["']?\s*""")
-INLINE = ("date", "seq", "echo", "printf", "basename", "dirname", "realpath", "uuidgen", "nproc", "expr", "whoami")
-"""Commands whose substitutions have their value in the pods, too."""
-CALCULATION = re.compile(r"[0-9+*/%()<>=!&|\s-]+")
 SAFE = re.compile(r"[\w./:=@%+,-]*")
-MAX_ITEMS = 4096
-
-
-@dataclass
-class Assignment:
-    """A value that the script gives to a variable."""
-
-    name: str
-    what: str
-    line: int
-    is_read: bool = False
-    value: str = ""
-    """The value, if it is not as it is written."""
-
-
-@dataclass
-class Scope:
-    """Variables, arrays and arguments at a place in a script."""
-
-    variables: dict[str, str] = field(default_factory=dict)
-    arrays: dict[str, list[str]] = field(default_factory=dict)
-    unknown: dict[str, str] = field(default_factory=dict)
-    """Name of a variable whose value is not in the script -> what sets it."""
-    assignments: dict[str, Assignment] = field(default_factory=dict)
-    """Name -> the assignment of its present value."""
-    positional: list[str] = field(default_factory=list)
-    """The arguments of the function. A script has none."""
-    read: set[int] = field(default_factory=set)
-    """The arguments that were read."""
-    empty: list[tuple[str, int]] = field(default_factory=list)
-    """Arguments of the script that an expansion needs, and their lines."""
-    functions: dict[str, Function] = field(default_factory=dict)
-    directory: str = ""
-    """The working directory, if the script sets it to an absolute path."""
-    folder: list[int] = field(default_factory=list)
-    """Lines that use the folder of the script."""
-
-    def get(self, name: str) -> str | None:
-        """The value of a variable. None if the script does not give one."""
-        if name in self.assignments:
-            self.assignments[name].is_read = True
-        if name == "PWD" and self.directory:
-            return self.directory
-        if name in self.arrays:
-            return self.arrays[name][0] if self.arrays[name] else ""
-        return None if name in self.unknown or SECRET.search(name) else self.variables.get(name)
-
-    def get_items(self, name: str) -> list[str] | None:
-        if name in self.assignments:
-            self.assignments[name].is_read = True
-        if name in self.arrays:
-            return self.arrays[name]
-        value = self.get(name)
-        return None if value is None else [value]
 
 
 def expand(word: Word, scope: Scope) -> list[str]:
@@ -268,7 +210,7 @@ class _Expander:
         words = [each for word in command.words for each in expand(word, self.scope)]
         if not words or not all(map(is_known, words)):
             return None
-        return _run(words, self.scope.directory)
+        return find_output(words, self.scope.directory)
 
     def _rewrite(self, inner: str) -> str:
         """A substitution with the values of the script's variables, which the pods do not have."""
@@ -303,11 +245,14 @@ class _Expander:
             self._expand_default(name, index, text, operation, quoted)
         else:
             value = self._find(name, index)
-            changed = value if value is None or operation is None else _change(value, operation, self)
+            changed = value if value is None or operation is None else change(value, operation, self._expand_inner)
             if changed is None:
                 self._append_unknown(text if value is None else self._inline(text, name, value), quoted)
             else:
                 self._append_value(changed, quoted)
+
+    def _expand_inner(self, text: str) -> str:
+        return expand_text(text, self.line, self.scope)
 
     def _inline(self, text: str, name: str, value: str) -> str:
         expansions = EXPANSION.findall(value)
@@ -397,109 +342,3 @@ def _get_only_command(parsed: List) -> Simple | None:
         if isinstance(command, Simple) and not command.redirects:
             return command
     return None
-
-
-def _run(words: list[str], directory: str) -> str | None:
-    """The output of a command that only computes."""
-    program = words[0]
-    arguments = [each for each in words[1:] if each != "--"]
-    if program == "echo" and not any(each.startswith("-") for each in arguments[:1]):
-        return " ".join(arguments)
-    if program == "pwd" and directory:
-        return directory
-    if program == "basename" and len(arguments) in (1, 2) and not arguments[0].startswith("-"):
-        name = posixpath.basename(arguments[0].rstrip("/"))
-        return name.removesuffix(arguments[1]) if len(arguments) == 2 else name
-    if program == "dirname" and len(arguments) == 1:
-        return posixpath.dirname(arguments[0].rstrip("/")) or "."
-    if program == "expr":
-        return compute(" ".join(arguments))
-    if program == "seq" and all(re.fullmatch(r"-?\d{1,6}", each) for each in arguments) and 1 <= len(arguments) <= 3:
-        numbers = [int(each) for each in arguments]
-        first = numbers[0] if len(numbers) > 1 else 1
-        step = numbers[1] if len(numbers) == 3 else 1
-        items = range(first, numbers[-1] + (1 if step > 0 else -1), step) if step else range(0)
-        return "\n".join(map(str, items)) if len(items) <= MAX_ITEMS else None
-    return None
-
-
-def _change(value: str, operation: re.Match[str], expander: _Expander) -> str | None:
-    """${NAME#…}, ${NAME%…}, ${NAME/…/…}, ${NAME:…}, ${NAME,,} and ${NAME^^} of a known value."""
-    if not is_known(value):
-        return None
-    operator = operation[1]
-    argument = operation[2]
-    if operator in ("^^", ",,"):
-        return value.upper() if operator == "^^" else value.lower()
-    if operator in ("^", ","):
-        return (value[:1].upper() if operator == "^" else value[:1].lower()) + value[1:]
-    if operator == ":":
-        bounds = [compute(expand_text(each, expander.line, expander.scope)) for each in argument.split(":")]
-        if None in bounds or len(bounds) > 2:
-            return None
-        numbers = [int(each) for each in bounds if each is not None]
-        rest = value[numbers[0] :]
-        return rest[: numbers[1]] if len(numbers) == 2 else rest
-    if operator in ("/", "//"):
-        pattern, _, replacement = argument.partition("/")
-        found = _translate(expand_text(pattern, expander.line, expander.scope))
-        new = expand_text(replacement, expander.line, expander.scope)
-        return re.sub(found, lambda _: new, value, count=0 if operator == "//" else 1) if found else None
-    found = _translate(expand_text(argument, expander.line, expander.scope))
-    if found is None:
-        return None
-    positions = range(len(value) + 1)
-    if operator.startswith("#"):
-        ends = [end for end in positions if re.fullmatch(found, value[:end])]
-        return value[(max(ends) if operator == "##" else min(ends)) :] if ends else value
-    starts = [start for start in positions if re.fullmatch(found, value[start:])]
-    return value[: (min(starts) if operator == "%%" else max(starts))] if starts else value
-
-
-def _translate(pattern: str) -> str | None:
-    """A pattern of the shell as a regular expression. None with unknown parts, or for one with many stars."""
-    if not is_known(pattern) or pattern.count("*") > 3:
-        return None
-    return translate(reveal(pattern)).removesuffix(r"\Z").removesuffix(r"\z")
-
-
-def compute(text: str) -> str | None:
-    """The value of an expression with integers. None if it is another expression."""
-    text = reveal(text).strip()
-    if not CALCULATION.fullmatch(text) or re.search(
-        r"\*\*|<<|>>|\d{19}|(?<![<>=!])=(?!=)|(?<!&)&(?!&)|(?<!\|)\|(?!\|)", text
-    ):
-        return None
-    python = text.replace("/", "//").replace("&&", " and ").replace("||", " or ")
-    python = re.sub(r"\b0+(?=\d)", "", re.sub(r"!(?!=)", " not ", python))
-    try:
-        return str(int(eval(python, {"__builtins__": {}})))  # digits and operators alone
-    except (SyntaxError, ZeroDivisionError, RecursionError, MemoryError, TypeError, ValueError):
-        return None
-
-
-def is_inline(value: str) -> bool:
-    """Whether each expansion of a value has its value in the pods, too: a date, and not what the machine has."""
-    for _, expansion in EXPANSION.findall(value):
-        if expansion.startswith("$((") or not expansion.startswith("$("):
-            continue
-        inner = expansion.removeprefix("$(").removesuffix(")")
-        first = inner.split()[:1]
-        if not first or first[0] not in INLINE or "BASH_SOURCE" in inner or "$0" in inner:
-            return False
-    return True
-
-
-def list_names(word: str) -> list[str]:
-    """The names of the variables in the expansions of a word."""
-    names = [name for _, text in EXPANSION.findall(word) for name in re.findall(r"\$\{?[#!]?([A-Za-z_]\w*)", text)]
-    plain = EXPANSION.sub("", word)
-    return [*names, *re.findall(r"\$\{?([A-Za-z_]\w*)", mark_plain(plain))]
-
-
-def parse_json(text: str) -> object:
-    """A JSON text in a script. None if it is not JSON."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None

@@ -9,13 +9,23 @@ from __future__ import annotations
 import contextlib
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from rlt.convert.assignments import (
+    ASSIGNMENT,
+    DECLARING,
+    assign,
+    declare,
+    expand_value,
+    mark_unknown,
+    read_variables,
+    unset,
+)
 from rlt.convert.conditions import describe_condition, find_status
-from rlt.convert.expansion import MAX_ITEMS, Assignment, Scope, expand, expand_document, expand_text, is_inline
+from rlt.convert.expansion import expand, expand_text
 from rlt.convert.grammar import (
     Case,
     Function,
@@ -25,79 +35,20 @@ from rlt.convert.grammar import (
     List,
     Loop,
     Node,
-    Redirect,
     Simple,
     parse_script,
 )  # fmt: skip
-from rlt.convert.text import EXPANSION, SECRET, is_known, requote, reveal, show, show_source
-from rlt.convert.words import Word, split_words
+from rlt.convert.recorder import Recorder
+from rlt.convert.script_content import Command, Script, Skipped
+from rlt.convert.text import is_known, reveal, show
+from rlt.convert.words import Word
 
 __all__ = ["Command", "Script", "Skipped", "read_script", "reveal"]
 
-ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(?:\[([^]]*)\])?(\+?)=(.*)", re.DOTALL)
-DECLARING = ("export", "declare", "readonly", "local", "typeset")
 MAX_DEPTH = 12
 """Maximum number of functions and scripts inside each other."""
-MAX_LENGTH = 65536
-"""Maximum length of a value."""
 MAX_RUNS = 256
 """Maximum number of times that the body of a loop is read."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """A simple command with expanded words, and the variables before it."""
-
-    words: tuple[str, ...]
-    line: int
-    environment: dict[str, str] = field(default_factory=dict)
-    text: str = ""
-    """The command with its variables, redirections and here-documents, for comments."""
-    exported: dict[str, str] = field(default_factory=dict)
-    """The exported variables at this place."""
-    lines: dict[str, int] = field(default_factory=dict)
-    """Name of an exported variable -> line."""
-    directory: str = ""
-    """The working directory, if the script sets it."""
-    document: str | None = None
-    """The standard input."""
-    redirects: str = ""
-    background: bool = False
-    piped: bool = False
-    """Whether it reads the output of another command."""
-    loop: tuple[str, str, int] | None = None
-    """The variable of the loop around it, its value, and its line."""
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A part of a script that is not followed."""
-
-    node: Node
-    line: int
-    text: str
-    why: str
-
-
-@dataclass
-class Script:
-    """What a script contains."""
-
-    scope: Scope = field(default_factory=Scope)
-    exported: dict[str, int] = field(default_factory=dict)
-    """Name of an exported variable -> line."""
-    commands: list[Command] = field(default_factory=list)
-    skipped: list[Skipped] = field(default_factory=list)
-    notes: list[tuple[str, str, int]] = field(default_factory=list)
-    """Parts of the script with the reason why the job does not have them, and lines."""
-    assignments: list[Assignment] = field(default_factory=list)
-    files: dict[str, str] = field(default_factory=dict)
-    """Path -> the content that the script writes with a here-document."""
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """The values at the end of the script."""
-        return self.scope.variables
 
 
 class _Ended(Exception):
@@ -138,31 +89,15 @@ def read_script(
     return script
 
 
-class _Reader:
+class _Reader(Recorder):
     def __init__(self, script: Script, text: str, followed: Collection[tuple[int, int]]) -> None:
-        self.script = script
-        self.scope = script.scope
-        self.text = text
+        super().__init__(script, text)
         self.followed = followed
         self.called: set[str] = set()
         self.depth = 0
         self.runs = 0
-        self.loop: tuple[str, str, int] | None = None
-        self.background = False
         self.branches = 0
         """Number of conditions around a command."""
-        self.output = ""
-        """The redirections of the groups around a command."""
-
-    def get_source(self, node: Node) -> str:
-        return show_source(self.text[node.start : node.end])
-
-    def note(self, what: str, why: str, line: int) -> None:
-        self.script.notes.append((show(what), why, line))
-
-    def skip(self, node: Node, text: str, why: str, line: int) -> None:
-        self.script.skipped.append(Skipped(node, line, text, why))
-        self.note(text, why, line)
 
     def run_list(self, commands: List) -> None:
         status: bool | None = True
@@ -242,12 +177,12 @@ class _Reader:
                 taken = True
                 self.run_list(body)
             elif status is None:
-                self.mark_unknown(body, f"the condition in line {condition.line}")
+                mark_unknown(self, body, f"the condition in line {condition.line}")
                 why = f"it depends on the machine: {shown}: it is not followed"
                 self.skip(body, f"{written}; then {self.get_source(body)}", why, condition.line)
                 taken = taken or keyword == ""
                 if node.otherwise is not None:
-                    self.mark_unknown(node.otherwise, f"the condition in line {condition.line}")
+                    mark_unknown(self, node.otherwise, f"the condition in line {condition.line}")
                 for other, inner in node.branches[node.branches.index((condition, body)) + 1 :]:
                     self.skip(inner, f"elif {self.get_source(other)}; then {self.get_source(inner)}", why, other.line)
                     if self.is_followed(inner):
@@ -275,13 +210,6 @@ class _Reader:
         else:
             self.skip(body, f"else {self.get_source(body)}", why, body.line)
 
-    def mark_unknown(self, body: List, source: str) -> None:
-        """Variables without a value that a branch sets have an unknown one."""
-        for word in _list_assignments(body):
-            match = ASSIGNMENT.fullmatch(word.text)
-            if match and match[1] not in self.scope.variables and match[1] not in self.scope.arrays:
-                self.scope.unknown[match[1]] = source
-
     def run_case(self, node: Case) -> None:
         value = expand_text(node.word.text, node.line, self.scope, in_test=True)
         taken = False
@@ -302,7 +230,7 @@ class _Reader:
                 self.branches -= 1
             else:
                 if not is_known(value):
-                    self.mark_unknown(body, f"the case in line {node.line}")
+                    mark_unknown(self, body, f"the case in line {node.line}")
                 why = (
                     f"it is {show(value)}: another branch is taken" if is_known(value) else "it depends on the machine"
                 )
@@ -327,7 +255,7 @@ class _Reader:
                 self.scope.unknown[node.name] = f"the loop in line {node.line}"
             self.run_list(node.body)
         else:
-            self.mark_unknown(node.body, f"the loop in line {node.line}")
+            mark_unknown(self, node.body, f"the loop in line {node.line}")
             self.skip(node, self.get_source(node), "a loop whose values are not in the script", node.line)
 
     def run_iterations(self, node: Loop, items: list[str]) -> None:
@@ -351,15 +279,15 @@ class _Reader:
             assignments.append((words.pop(0), match))
         if not words:
             for word, match in assignments:
-                self.assign(word, match)
+                assign(self, word, match)
             if node.redirects:
                 self.note(self.get_source(node), "a file of the machine", node.line)
             return
         if words[0].text in DECLARING:
-            self.declare(words, node)
+            declare(self, words, node)
             return
         for word, match in assignments:
-            environment[match[1]] = self.expand_value(match[4], word.line)
+            environment[match[1]] = expand_value(self, match[4], word.line)
         before = len(self.scope.empty)
         expanded = [each for word in words for each in expand(word, self.scope)]
         if not expanded:
@@ -388,10 +316,7 @@ class _Reader:
             self.scope.directory = ""
             self.note(" ".join(map(show, words)), "a folder of the machine", node.line)
         elif name == "unset":
-            for each in words[1:]:
-                for values in (self.scope.variables, self.scope.arrays, self.scope.unknown, self.script.exported):
-                    values.pop(each, None)
-            self.note(" ".join(map(show, words)), "the variables are not set in the job", node.line)
+            unset(self, words, node.line)
         elif name in ("exit", "return") and self.depth == 0 and self.loop is None and not self.background:
             if self.branches and words[1:] != ["0"]:
                 why = "the script ends here without these values: the job needs them"
@@ -407,101 +332,13 @@ class _Reader:
             self.scope.positional = words[2:]
             self.note(" ".join(map(show, words)), "arguments that the script sets", node.line)
         elif name in ("read", "mapfile", "readarray"):
-            self.read_variables(words, document, node)
+            read_variables(self, words, document, node)
         elif name == "eval":
             inner = read_script(reveal(" ".join(words[1:])), self.get_values(), node.line, (), self.scope.directory)
             self.note(text, "its commands are read", node.line)
             self.adopt(inner, self.show_redirects(node.redirects))
         else:
             self.record(node, words, environment, piped, document)
-
-    def get_values(self) -> dict[str, str]:
-        return dict(self.scope.variables)
-
-    def adopt(self, inner: Script, redirects: str) -> None:
-        """Take over the commands of an inner script, which runs in the same shell."""
-        for command in inner.commands:
-            self.script.commands.append(
-                replace(
-                    command,
-                    exported={**self.get_exported(), **command.exported},
-                    background=command.background or self.background,
-                    redirects=" ".join(filter(None, (command.redirects, redirects))),
-                    loop=command.loop or self.loop,
-                )
-            )
-        self.scope.variables.update(inner.scope.variables)
-        self.script.notes += inner.notes
-
-    def read_variables(self, words: list[str], document: str | None, node: Simple) -> None:
-        """read NAME: from a here-document, or unknown."""
-        names = [each for each in words[1:] if re.fullmatch(r"[A-Za-z_]\w*", each)]
-        for index, name in enumerate(names):
-            if document is not None and len(names) == 1 and words[0] == "read":
-                self.scope.variables[name] = document.strip()
-                self.scope.unknown.pop(name, None)
-            else:
-                self.scope.unknown[name] = f"line {node.line}: {show(' '.join(words))}"
-            if index == len(names) - 1:
-                self.scope.assignments.pop(name, None)
-        known = document is not None and len(names) == 1
-        why = f"its text is the value of {names[0]}" if known else "it reads variables"
-        self.note(self.get_source(node), why, node.line)
-
-    def record(
-        self, node: Simple, words: list[str], environment: dict[str, str], piped: bool, document: str | None
-    ) -> None:
-        redirects = " ".join(filter(None, (self.show_redirects(node.redirects), self.output)))
-        if document is not None and words[0] in ("cat", "tee"):
-            for each in node.redirects:
-                if each.operator.text in (">", ">>", ">|") and each.target is not None:
-                    self.script.files[reveal(expand_text(each.target.text, node.line, self.scope))] = document
-            for path in words[1:] if words[0] == "tee" else ():
-                self.script.files[reveal(path)] = document
-        shown = [f"{name}={show(value)}" for name, value in environment.items() if not SECRET.search(name)]
-        shown += [name for name in environment if SECRET.search(name)]
-        shown += [show(each) or "''" for each in words]
-        shown += [redirects, show(document or ""), "&" if self.background else ""]
-        self.script.commands.append(
-            Command(
-                tuple(words), node.line, environment, " ".join(filter(None, shown)), self.get_exported(),
-                dict(self.script.exported), self.scope.directory, document, redirects, self.background, piped,
-                self.loop,
-            )
-        )  # fmt: skip
-
-    def get_exported(self) -> dict[str, str]:
-        """The exported variables, with empty values for secrets."""
-        found = {}
-        for name in self.script.exported:
-            value = self.scope.get(name)
-            if value is not None:
-                found[name] = value
-            elif name in self.scope.unknown:
-                found[name] = f"${name}"
-            elif SECRET.search(name):
-                found[name] = ""
-        return found
-
-    def show_redirects(self, redirects: Collection[Redirect]) -> str:
-        shown = []
-        for each in redirects:
-            target = show(expand_text(each.target.text, each.operator.line, self.scope)) if each.target else ""
-            shown.append(f"{each.descriptor}{each.operator.text}{target}")
-        return " ".join(shown)
-
-    def get_document(self, redirects: Collection[Redirect]) -> str | None:
-        for each in redirects:
-            if each.operator.document is not None:
-                content = each.operator.document
-                return (
-                    content
-                    if each.operator.literal
-                    else reveal(expand_document(content, each.operator.line, self.scope))
-                )
-            if each.operator.text == "<<<" and each.target is not None:
-                return reveal(expand_text(each.target.text, each.operator.line, self.scope))
-        return None
 
     def call(self, words: list[str], environment: dict[str, str], node: Simple) -> None:
         """Run a function with its arguments."""
@@ -539,118 +376,3 @@ class _Reader:
             self.note(f"{words[0]} {' '.join(unread)}", "the function does not read these arguments", node.line)
         self.scope.positional = positional
         self.scope.read = read
-
-    def declare(self, words: list[Word], node: Simple) -> None:
-        """export, declare, readonly, local and typeset."""
-        kind = words[0].text
-        options = [word.text for word in words[1:] if word.text.startswith("-")]
-        exporting = kind == "export" or any("x" in option for option in options)
-        if kind != "export" or options:
-            self.note(self.get_source(node), "a declaration: the value is read", node.line)
-        for word in words[1:]:
-            match = ASSIGNMENT.fullmatch(word.text)
-            if match is not None:
-                self.assign(word, match)
-                if exporting:
-                    self.script.exported[match[1]] = word.line
-            elif re.fullmatch(r"[A-Za-z_]\w*", word.text) and exporting:
-                self.script.exported[word.text] = word.line
-                if word.text not in self.scope.variables and word.text not in self.scope.unknown:
-                    self.note(
-                        f"export {word.text}", "its value is not in the script: set it in spec.cluster.env", word.line
-                    )
-
-    def expand_value(self, text: str, line: int) -> str:
-        return requote(expand_text(text, line, self.scope), quoted=True)
-
-    def assign(self, word: Word, match: re.Match[str]) -> None:
-        name = match[1]
-        value = match[4]
-        what = show_source(f"{name}={'…' if SECRET.search(name) else value}")
-        if value.startswith("(") and value.endswith(")"):
-            self.assign_array(name, value, bool(match[3]), word)
-        elif match[2] is not None:
-            self.assign_item(name, match[2], value, word)
-        else:
-            self.assign_text(name, value, bool(match[3]), word)
-        assignment = Assignment(name, what, word.line)
-        if match[3] and (before := self.scope.assignments.get(name)):
-            assignment.is_read = False
-            before.is_read = True
-        items = self.scope.arrays.get(name, [])
-        is_whole = any(EXPANSION.fullmatch(each) for each in items)
-        if self.scope.variables.get(name) == "" or self.scope.arrays.get(name) == []:
-            self.note(what, "it is empty", word.line)
-        if name in self.scope.unknown or is_whole or not all(map(is_inline, items)):
-            self.note(what, "the machine of the script computes it: it is not in the script", word.line)
-            assignment.is_read = True
-        shown = show(self.scope.variables.get(name, "")[:MAX_LENGTH])
-        assignment.value = shown if "$" in what and shown != value else ""
-        self.script.assignments.append(assignment)
-        self.scope.assignments[name] = assignment
-
-    def assign_array(self, name: str, value: str, is_added: bool, word: Word) -> None:
-        before = self.scope.arrays.get(name, []) if is_added else []
-        items: list[str] = []
-        for each in split_words(value[1:-1], word.line):
-            if not each.operator:
-                keyed = re.fullmatch(r"\[[^]]+\]=(.*)", each.text, re.DOTALL)
-                items += expand(replace(each, text=keyed[1]) if keyed else each, self.scope)
-        self.scope.variables.pop(name, None)
-        if len(before) + len(items) > MAX_ITEMS:
-            self.scope.arrays.pop(name, None)
-            self.scope.unknown[name] = f"line {word.line}: an array with {len(before) + len(items)} items"
-            return
-        self.scope.arrays[name] = [*before, *items]
-        self.scope.unknown.pop(name, None)
-
-    def assign_item(self, name: str, index: str, value: str, word: Word) -> None:
-        items = self.scope.arrays.setdefault(name, [])
-        number = reveal(expand_text(index, word.line, self.scope))
-        text = self.expand_value(value, word.line)
-        if number.isdigit() and int(number) <= len(items):
-            items[int(number) : int(number) + 1] = [text]
-        else:
-            self.scope.arrays.pop(name)
-            self.scope.unknown[name] = f"line {word.line}: {show(word.text)}"
-
-    def assign_text(self, name: str, value: str, is_added: bool, word: Word) -> None:
-        text = self.expand_value(value, word.line)
-        if is_added and name in self.scope.arrays:
-            self.scope.arrays[name] = [*self.scope.arrays[name], text]
-            return
-        if is_added:
-            text = self.scope.variables.get(name, "") + text
-        self.scope.arrays.pop(name, None)
-        own = [expansion for _, expansion in EXPANSION.findall(text)]
-        refers_to_itself = any(re.fullmatch(rf"\$\{{?{name}\b.*", each) for each in own)
-        if is_inline(text) and not refers_to_itself and len(text) <= MAX_LENGTH:
-            self.scope.variables[name] = text
-            self.scope.unknown.pop(name, None)
-        else:
-            self.scope.variables.pop(name, None)
-            self.scope.unknown[name] = f"line {word.line}: {show(value[:MAX_LENGTH])}"
-
-
-def _list_assignments(node: Node) -> Iterator[Word]:
-    """The words that set variables in a part of a script."""
-    if isinstance(node, List):
-        for item in node.items:
-            for command in item.commands:
-                yield from _list_assignments(command)
-    elif isinstance(node, Simple):
-        start = 1 if node.words and node.words[0].text in DECLARING else 0
-        for word in node.words[start:]:
-            if not ASSIGNMENT.fullmatch(word.text):
-                return
-            yield word
-    elif isinstance(node, Group | Loop):
-        yield from _list_assignments(node.body)
-    elif isinstance(node, If):
-        for _, body in node.branches:
-            yield from _list_assignments(body)
-        if node.otherwise is not None:
-            yield from _list_assignments(node.otherwise)
-    elif isinstance(node, Case):
-        for _, body in node.branches:
-            yield from _list_assignments(body)

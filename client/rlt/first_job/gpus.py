@@ -19,7 +19,7 @@ class GpuKind:
     per_node: int
     """Number of GPUs in the usual node."""
     cpus: int
-    """CPUs for each GPU: at most those of the clouds' machine types, without a share for the system."""
+    """CPUs for each GPU: at most what the clouds' machine types have, without a share for the system."""
     host_memory_gib: int
     """Host memory for each GPU, likewise."""
     vendor: Vendor = "nvidia"

@@ -11,13 +11,16 @@ from typing import Any
 from rlt.first_job.request import PRESETS, Request
 from rlt.first_job.settings import fit_job
 from rlt.yaml_text import to_yaml
+from rlt_api.blocks.model import Model
 from rlt_api.model import quantity_value
 from rlt_api.rules.device_memory import list_moments
 from rlt_api.rules.engine_memory import cache_share, read_trained
 from rlt_api.rules.memory_parts import GIB
+from rlt_api.rules.model_shape import model_shape
 from rlt_api.rules.volume_size import list_volume_parts
 from rlt_api.schema.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.training_config import PROGRAMS_PATH
 from rlt_api.spec.worker_groups import training_group
 
 CLAIM = "rlt-runs"
@@ -36,6 +39,8 @@ PROMPTS_PER_WORKER = 8
 """Prompts in a mini-batch for each train worker; a batch has two mini-batches."""
 MIN_BATCH = 32
 COMMENT_WIDTH = 110
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+"""The layers with adapters in a mixture of experts: experts and routers have none."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,9 @@ def _draft_job(request: Request) -> dict[str, Any]:
     if request.parameters:
         model["parameters"] = request.parameters
     if request.lora:
-        model["lora"] = {"rank": 32, "alpha": 64}
+        shape = model_shape(Model(path=request.model))
+        has_experts = shape is not None and shape.experts > 1
+        model["lora"] = {"rank": 32, "alpha": 64, **({"targetModules": ATTENTION} if has_experts else {})}
     prompt, response = LENGTHS.get(request.data, OTHER_LENGTHS)
     workers = request.nodes * request.gpus_of_a_node
     mini_batch = -(-max(MIN_BATCH, PROMPTS_PER_WORKER * workers) // workers) * workers
@@ -130,8 +137,14 @@ def _draft_job(request: Request) -> dict[str, Any]:
         },
         "rollout": {"responsesPerPrompt": 8},
         "cluster": {"workers": [{"replicas": request.nodes, "pool": request.runtime}]},
+        **({} if request.model.startswith("/") else {"framework": {"prepare": [_build_download(request.model)]}}),
         "checkpoint": {"saveFreq": SAVE_FREQ, "maxToKeep": MAX_TO_KEEP},
     }
+
+
+def _build_download(model: str) -> dict[str, Any]:
+    """The step that downloads the model once into the volume (rlt_pod/download/download.py)."""
+    return {"name": "download", "command": ["python3", PROGRAMS_PATH, "download", model]}
 
 
 def _find_source(data: str) -> dict[str, Any]:

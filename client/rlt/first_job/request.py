@@ -18,7 +18,7 @@ class Request:
     gpu: str = "h100"
     """A name of GPUS."""
     per_node: int | None = None
-    """GPUs of a node. None: those of the usual node."""
+    """GPUs of a node. None: as the usual node has."""
     nodes: int = 1
     data: str = "gsm8k"
     """A preset, a name on the hub, or a file in the pods."""

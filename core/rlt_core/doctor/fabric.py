@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rlt_core.doctor.facts import ClusterFacts
-from rlt_core.doctor.line import Line, count, explain_unread, join_names, ok, warning
+from rlt_core.doctor.line import Line, State, count, explain_unread, join_names, ok, warning
 from rlt_core.fabric import aliases
 from rlt_core.fabric.facts import Facts
 
@@ -16,26 +16,31 @@ PAGE = "docs/networking.md"
 
 def inspect_fabric(found: Mapping[str, Facts]) -> Iterator[Line]:
     """What pods on GPU nodes can use, and what they lack. `rlt explain network` explains it for one job."""
-    groups: dict[Facts, list[str]] = {}
+    groups: dict[tuple[State, str, str], list[str]] = {}
     for name, facts in found.items():
         if facts.gpus:
-            groups.setdefault(facts, []).append(name)
-    for facts, names in sorted(groups.items(), key=lambda each: sorted(each[1])):
-        where = f"{count(len(names), 'node')}: {join_names(names)}"
-        offered = ", ".join(f"{name}: {amount}" for name, amount in facts.resources)
-        fabric = f"mnnvl+{facts.fabric}" if facts.mnnvl else facts.fabric
-        if facts.missing:
-            message = (
-                f"Pods on {where} use {facts.fabric}, the hardware is {facts.hardware}: they lack {facts.missing}."
-            )
-            yield warning("fabric", message, PAGE)
-        elif facts.fabric == "tcp" and facts.gpus >= MIN_GPUS:
-            message = f"Neither labels nor resources show RDMA on {where}: pods use TCP."
-            yield warning("fabric", message, f"install Node Feature Discovery and an RDMA device plugin: {PAGE}#facts")
-        else:
-            yield ok("fabric", f"{fabric}{f' ({offered})' if offered else ''} on {where}")
+            groups.setdefault(_describe_fabric(facts), []).append(name)
+    for (state, text, fix), names in sorted(groups.items(), key=lambda each: sorted(each[1])):
+        yield Line("fabric", state, f"{text} On {count(len(names), 'node')}: {join_names(names)}.", fix or None)
+    problems: dict[str, list[str]] = {}
+    for name, facts in found.items():
         for problem in (*facts.contradictions, *([facts.assumption] if facts.assumption else ())):
-            yield warning("fabric", f"{join_names(names)}: {problem}.", f"{PAGE}#facts")
+            problems.setdefault(problem, []).append(name)
+    for problem, names in sorted(problems.items()):
+        yield warning("fabric", f"{join_names(names)}: {problem}.", f"{PAGE}#facts")
+
+
+def _describe_fabric(facts: Facts) -> tuple[State, str, str]:
+    """State, text and fix."""
+    if facts.missing:
+        text = f"Pods use {facts.fabric}, and the hardware is {facts.hardware}: they lack {facts.missing}."
+        return State.WARNING, text, PAGE
+    if facts.fabric == "tcp" and facts.gpus >= MIN_GPUS:
+        text = "Neither labels nor resources show RDMA: pods use TCP."
+        return State.WARNING, text, f"install Node Feature Discovery and an RDMA device plugin: {PAGE}#facts"
+    fabric = f"mnnvl+{facts.fabric}" if facts.mnnvl else facts.fabric
+    offered = join_names([f"{name}: {amount}" for name, amount in facts.resources])
+    return State.OK, f"{fabric}{f' ({offered})' if offered else ''}.", ""
 
 
 def inspect_attachments(facts: ClusterFacts, found: Mapping[str, Facts]) -> Iterator[Line]:

@@ -25,7 +25,7 @@ JSON = "application/json"
 METADATA = f"{JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 """Accept header for the metadata of an object only."""
 METADATA_LIST = f"{JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""Accept header for the metadata of the objects of a list only."""
+"""Accept header for a list with the metadata of each object only."""
 
 READ_COST = 1
 WRITE_COST = 4
@@ -33,7 +33,7 @@ WRITE_COST = 4
 PAGE_SIZE = 50
 """Objects in a page of a list. A page of 20 KB nodes has 1 MB and is parsed in 10 ms."""
 METADATA_PAGE_SIZE = 200
-"""Objects in a page of a list of metadata, which has about 5 KB for each, most of it managedFields."""
+"""Objects in a page of metadata. Each has about 5 KB, most of it managedFields."""
 WATCH_S = 300
 """After this time the API server ends a watch."""
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
@@ -41,6 +41,8 @@ STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=WATCH_S + 30, connect=10, sock_read=120)
 """A watch without data for 120 s is broken: the API server sends a bookmark every minute."""
 
+STRICT = "strict decoding error: "
+"""Begins the cause in a message about unknown fields."""
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -194,7 +196,11 @@ class KubernetesApi:
         query = {"fieldManager": FIELD_OWNER, "fieldValidation": "Strict"}
         content = "application/json-patch+json"
         status, text = await self.send("PATCH", path, query=query, body=operations, content=content)
-        patched: Manifest = _parse_response(status, text)
+        try:
+            patched: Manifest = _parse_response(status, text)
+        except ApiError as error:  # the message about an unknown field quotes the whole object before it
+            _, strict, cause = str(error).rpartition(STRICT)
+            raise ApiError(status, f"{strict}{cause}") from error
         return patched
 
     async def replace(self, path: str, manifest: Manifest) -> None:

@@ -97,7 +97,13 @@ class Launch:
     has_token: bool
     """Whether Ray's clients need a token."""
     max_restarts: int
-    """Maximum number of attempts after the first one."""
+    """Maximum number of new attempts after failures."""
+    max_disruptions: int | None
+    """Maximum number of new attempts after disruptions. None: no limit."""
+    excludes_faulty_nodes: bool
+    """Whether a later attempt excludes a node that the job has lost."""
+    keep_seconds: int
+    """Time for which Ray is kept after a failure."""
     grace_seconds: int
     """Time for the program to save and exit."""
     run_seconds: int | None
@@ -187,6 +193,9 @@ def build_launch(
         is_privileged=spec.security.privileged,
         has_token=has_ray_token(spec),
         max_restarts=spec.failure_policy.max_restarts,
+        max_disruptions=spec.failure_policy.max_disruptions,
+        excludes_faulty_nodes=spec.failure_policy.exclude_faulty_nodes,
+        keep_seconds=spec.failure_policy.keep_cluster_seconds,
         grace_seconds=spec.cluster.termination_grace_period_seconds,
         run_seconds=spec.active_deadline_seconds,
         pending_seconds=spec.pending_deadline_seconds,

@@ -23,27 +23,50 @@ LEFT_OUT = {
     "storage.claimName": "mount a shared folder at storage.mountPath, or pass --storage",
     "storage.storageClassName": "mount a shared folder at storage.mountPath, or pass --storage",
     "storage.modelCache.claimName": "mount the folder with the models at its mountPath",
-    "failurePolicy.maxDisruptions": "maxRestarts counts all attempts; without Slurm, start the job again after a node",
-    "failurePolicy.keepClusterSeconds": "read the log of the job",
-    "failurePolicy.excludeFaultyNodes": "exclude the node yourself",
     "framework.runtimeEnv": "install the packages in the image or the environment there",
     "ttlSecondsAfterFinished": "delete the files yourself",
     "suspend": "cancel the job, and start it again",
 }
 """Field below spec -> what to do instead. `[]` is any item of a list."""
+NO_NODES = "no scheduler replaces a lost node: start Ray on another machine with this script, and submit again"
+KEPT = "Ray runs until you stop it"
+NEEDS_SCHEDULER = {
+    "ray": {"maxDisruptions": NO_NODES, "keepClusterSeconds": KEPT, "excludeFaultyNodes": NO_NODES},
+    "docker": {"maxDisruptions": NO_NODES, "keepClusterSeconds": KEPT, "excludeFaultyNodes": NO_NODES},
+    "compose": {
+        "maxDisruptions": "the job has one machine: start it again yourself",
+        "keepClusterSeconds": "without --exit-code-from, the container ray runs until you stop it",
+        "excludeFaultyNodes": "the job has one machine",
+    },
+    "dstack": {
+        "maxDisruptions": "dstack limits the time of new attempts, not their number: set retry in the task",
+        "keepClusterSeconds": "dstack ends the machines of a task with it: its logs are in the storage",
+        "excludeFaultyNodes": "dstack chooses the machines: remove a faulty one from the fleet",
+    },
+    "slurm": {},
+}
+"""Target -> field of failurePolicy without an effect there -> why, and what to do. Slurm has all of them."""
 
 
-def find_left_out(job: Job) -> Iterator[str]:
-    """Yield a sentence for each field that the job sets and that has no effect outside of Kubernetes."""
+def find_left_out(job: Job, target: str) -> Iterator[str]:
+    """Yield a sentence for each field that the job sets and that has no effect in the target of `rlt render`."""
     assert job.spec
     for field, advice in LEFT_OUT.items():
-        for path, value in _find_values(job.submitted_spec, field.split(".")):
-            if value not in (None, {}, [], False, "none"):
-                yield f"spec.{path}: {_shorten(value)}has no effect outside of Kubernetes: {advice}"
+        for path, value in _find_set(job, field):
+            yield f"spec.{path}: {_shorten(value)}has no effect outside of Kubernetes: {advice}"
+    for name, reason in NEEDS_SCHEDULER[target].items():
+        for path, value in _find_set(job, f"failurePolicy.{name}"):
+            yield f"spec.{path}: {_shorten(value)}has no effect with --target {target}: {reason}"
     for variable in (each for each in job.spec.cluster.env if each.value is None):
         yield f"spec.cluster.env: {variable.name} is not read from Kubernetes: set it in your environment"
     for name in list_function_maps(job.spec):
         yield f"the ConfigMap {name} with user-defined functions is not read: copy its files to /etc/rlt-functions"
+
+
+def _find_set(job: Job, field: str) -> Iterator[tuple[str, Any]]:
+    """The paths that a field stands for, and their values, if the job sets them to anything but off."""
+    found = _find_values(job.submitted_spec, field.split("."))
+    return ((path, value) for path, value in found if value not in (None, {}, [], False, "none"))
 
 
 def _find_values(value: Any, path: list[str], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -26,15 +26,16 @@ FIRST_STEP_SECONDS = 7200
 def build_program(job: Job, spec: RLTrainingJobSpec, *, any_port: bool, programs: str) -> str:
     """Build the script. Its command is in a file, because `ray job submit` does not quote arguments.
 
-    A step of framework.prepare runs once: a file beside the script records that it has succeeded. With preflight.only,
-    the steps do not run. `programs` is the path to which the archive is decoded.
+    Its arguments are further options of supervise. A step of framework.prepare runs once: a file beside the script
+    records that it has succeeded. With preflight.only, the steps do not run. `programs` is the path to which the
+    archive is decoded.
     """
     steps = []
     for step in [] if spec.preflight.only else spec.framework.prepare:
         record = f"{CONFIG_DIRECTORY}/prepared-{step.name}"
         steps += [f"if [ ! -e {record} ]; then", f"  {shlex.join(step.command)}", f"  touch {record}", "fi"]
     options, command = _build_arguments(job, spec, any_port)
-    words = ["exec python3", programs, "supervise", *_build_options(job, spec), "--", *options, "--"]
+    words = [f'exec python3 {shlex.quote(programs)} supervise "$@"', *_build_options(job, spec), "--", *options, "--"]
     program = [shlex.quote(programs if word == PROGRAMS_PATH else word) for word in command]
     lines = [
         "#!/bin/bash",

@@ -85,7 +85,7 @@ def _list_imported(modules: Collection[str]) -> dict[str, str]:
 
 
 def _find_imports(tree: ast.Module) -> list[str]:
-    """The modules of rlt that a module imports at its top level, and those of rlt_pod that import_module may load."""
+    """The modules of rlt that a module imports at its top level, and modules of rlt_pod for import_module."""
     found = []
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rlt_"):

@@ -24,6 +24,7 @@ from rlt_core.targets.shell import (
     build_token,
 )
 from rlt_core.targets.slurm_containers import ContainerRuntime, Wrapping, wrap_steps
+from rlt_core.targets.slurm_failures import build_failure_functions
 
 MIB = 2**20
 START_NODE = "start-node.sh"
@@ -105,9 +106,10 @@ def _build_directives(launch: Launch, options: SlurmOptions) -> list[str]:
         "account": options.account,
         "output": f"{launch.name}-%j.log",
         # Otherwise a job that starts again empties its log.
-        "open-mode": "append" if launch.max_restarts else None,
+        "open-mode": "append",
     }
-    switches = ["no-kill", *(["requeue"] if launch.max_restarts else [])]
+    # Slurm itself queues a job again after a preemption, and after the loss of the node with this script.
+    switches = ["no-kill", "no-requeue" if launch.max_disruptions == 0 else "requeue"]
     given = [f"{name}={value}" for name, value in directives.items() if value is not None]
     return [f"#SBATCH --{option}" for option in (*given, *switches)]
 
@@ -170,6 +172,7 @@ def _build_steps(launch: Launch, wrapping: Wrapping) -> list[str]:
     """The steps of the job: Ray on all nodes, then on the head the wait and the program."""
     timeout = launch.pending_seconds or JOIN_TIMEOUT_S
     return [
+        build_failure_functions(launch),
         _STEPS.format(
             nodes=launch.nodes,
             on_nodes=" ".join(["srun --overlap", *wrapping.step]),
@@ -181,25 +184,19 @@ def _build_steps(launch: Launch, wrapping: Wrapping) -> list[str]:
             submission=f"{launch.name}-$SLURM_JOB_ID",
             program=shlex.quote(launch.program),
             token='rm -f "$RAY_AUTH_TOKEN_PATH"' if launch.has_token else ":",
-            fail="restart" if launch.max_restarts else "fail",
-            restart=_RESTART.format(restarts=launch.max_restarts) if launch.max_restarts else "",
-        )
+            keep=_KEEP.format(seconds=launch.keep_seconds) if launch.keep_seconds else "",
+        ),
     ]
 
 
-_RESTART = """\
-# Slurm starts the job again after the failure of a node: it chooses the nodes, and the program resumes.
-restart() {{
-  [ "${{SLURM_RESTART_COUNT:-0}}" -lt {restarts} ] || fail "$1"
-  echo "rlt: $1: the job starts again" >&2
-  scontrol requeue "$SLURM_JOB_ID" || fail "$1"
-  exit 1
-}}
-
+_KEEP = """\
+  echo "rlt: Ray is kept for {seconds} s (spec.failurePolicy.keepClusterSeconds): scancel $SLURM_JOB_ID ends it" >&2
+  sleep {seconds} &
+  wait "$!"
 """
 
 _STEPS = """\
-{restart}on_head() {{
+on_head() {{
   {on_nodes} --nodes=1 --ntasks=1 --nodelist="$head" {exec}"$@"
 }}
 
@@ -215,12 +212,16 @@ finish() {{
   exit "$code"
 }}
 
-# Waits for a step of the head. The job ends if Ray ends on a node, which may end the step first.
+# Waits for a step of the head. The job ends or starts again if Ray ends on a node, which may end the step first.
 await_step() {{
   code=0
   wait -n "$nodes_step" "$1" || code=$?
-  {{ [ ! -e "$ended" ] && kill -0 "$nodes_step" 2> /dev/null; }} || {fail} "a node failed: its name is above"
-  [ "$code" -eq 0 ] || exit "$code"
+  ray=running
+  {{ [ ! -e "$ended" ] && kill -0 "$nodes_step" 2> /dev/null; }} || ray=ended
+  [ "$code" -ne 0 ] || [ "$ray" = ended ] || return 0
+  lost=$(find_lost | sort | paste -sd,)
+  if [ "$ray" = ended ] || [ -n "$lost" ]; then restart "$lost"; fi
+{keep}  exit "$code"
 }}
 
 ended="$files/{ended}-$SLURM_JOB_ID"
@@ -236,7 +237,8 @@ on_head python3 "$files/await_nodes.py" "$dashboard" {timeout} "${{nodes[@]}}" &
 await_step "$!"
 
 submission={submission}
-on_head ray job submit --address="$dashboard" --submission-id="$submission" -- bash {program} &
+on_head ray job submit --address="$dashboard" --submission-id="$submission" -- bash {program} \\
+  --failures "$failures" &
 program=$!
 # `ray job stop` sends SIGTERM to the program, and waits until it has saved its state. Ray ends after the step of the
 # program, which prints the last lines of the output.

@@ -114,12 +114,12 @@ OK = [("accelerators", "ok"), ("gpu labels", "ok"), ("driver", "ok"), ("free gpu
 @pytest.mark.parametrize(
     ("kind", "expected", "part"),
     [
-        ("hgx-h100", OK, "infiniband (rdma/hca_shared_devices_a: 8) on 2 nodes"),
+        ("hgx-h100", OK, "infiniband (rdma/hca_shared_devices_a: 8). On 2 nodes: node-1, node-2."),
         ("gke-a3-mega", [*OK[:2], ("driver", "unknown"), *OK[3:]], "tcpxo"),
         ("eks-p5", OK, "efa (vpc.amazonaws.com/efa: 32)"),
         ("eks-p5-without-efa-plugin", [*OK[:4], ("fabric", "warning")], "EFA device plugin"),
         ("aks-nd-h100", OK, "infiniband (rdma/ib: 8)"),
-        ("oke-h100", OK, "roce on 2 nodes"),
+        ("oke-h100", OK, "roce. On 2 nodes"),
         ("coreweave-h100", OK, "infiniband (rdma/ib: 1)"),
         ("l4", OK, "1 x nvidia.com/gpu (L4) on 2 nodes"),
         ("a100-old-driver", [*OK[:2], ("driver", "error"), *OK[3:]], "needs R580; the driver is 550.127.05"),

@@ -64,8 +64,9 @@ class JobList(Reflector):
             self._due.set()
         if change == "DELETED":
             self.store.reach(get_version(job), name[0])
+        changed = self.store.remove(job) if change == "DELETED" else self.store.put(job)
         self._note_update()
-        if self.store.remove(job) if change == "DELETED" else self.store.put(job):
+        if changed:
             self.on_change(name, job)
         self._note_reported(name, get_version(job))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rlt_api.status.conditions import ConditionType
+from rlt_api.status.conditions import ConditionType, Reason
+from rlt_api.validation.unlikely_values import explain_large_model_on_cpus
 from rlt_core.children.preflight_file import has_preflight
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.lifecycle.admission import build_admitted, build_fabric_verified
@@ -18,9 +19,13 @@ C = ConditionType
 
 
 def set_independent_conditions(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Add Admitted, PreflightPassed and FabricVerified, if they apply to the job."""
+    """Add Admitted, PreflightPassed and FabricVerified, if they apply to the job, and to Accepted a note about a job on
+    CPUs that is meant for GPUs."""
     job = observed.job
     conditions = dict[ConditionType, ConditionUpdate]()
+    on_cpus = explain_large_model_on_cpus(job.spec) if job.spec is not None else None
+    if on_cpus and C.ACCEPTED not in verdict.conditions:
+        conditions[C.ACCEPTED] = ConditionUpdate("True", Reason.VALID, f"The spec is valid. Note: {on_cpus}.")
     if job.queue is not None:
         conditions[C.ADMITTED] = build_admitted(observed)
     if job.spec is not None and has_preflight(job.spec):

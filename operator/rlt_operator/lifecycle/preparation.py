@@ -39,7 +39,8 @@ def preparation_pending(observed: Observed, spec: RLTrainingJobSpec, now: dateti
         message = f"Step {step.name} of spec.framework.prepare has succeeded."
         prepared = PreparedStep(name=step.name, head_pod_uid=head.uid, completion_time=format_time(now))
         return _wait(message, cluster, prepared)
-    return _wait(f"Step {step.name} of spec.framework.prepare is running.", cluster)
+    progress = f": {running.progress}" if running.progress else ""
+    return _wait(f"Step {step.name} of spec.framework.prepare is running{progress}.", cluster)
 
 
 def _wait(message: str, cluster: ConditionUpdate, prepared: PreparedStep | None = None) -> Verdict:

@@ -12,6 +12,7 @@ from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks, RaySt
 from rlt_operator.ray.answers import MAX_DESCRIPTION_LENGTH, JobAnswer, parse_answer
 from rlt_operator.verdict import Submission
 from rlt_pod.command.run_record import RECORD_SUFFIX
+from rlt_pod.report.download_report import read_progress
 from rlt_pod.report.driver_report import METRICS_PORT
 
 MAX_LOG_LINES = 2000
@@ -20,6 +21,8 @@ RAY_LOGS = ("gcs_server.out", "raylet.out")
 """Ray's logs on the node of the driver: which nodes and workers of the cluster ended, and why."""
 MAX_RAY_LOG_LINES = 500
 """Lines at the end of each of them that are requested."""
+MAX_PROGRESS_LINES = 5
+"""Lines at the end of a running step's output that are requested."""
 FINISHED_STAGE = "finished"
 """The stage of a trainer that is about to exit."""
 
@@ -55,7 +58,8 @@ async def observe_ray(
         ray_job = await _get_job(send, head, submission_id)
         if ray_job is None and step_id:
             step = await _get_with_log(send, head, step_id)
-            return Ray(step=RayStep(step_id, *step) if step else None)
+            progress = await _get_download(send, head, step_id, step[0]) if step else None
+            return Ray(step=RayStep(step_id, *step, progress) if step else None)
         if ray_job is None:
             preflight = await _get_with_log(send, head, preflight_id) if preflight_id else None
             return Ray(preflight=RayPreflight(*preflight) if preflight else None)
@@ -118,6 +122,15 @@ async def _get_record(send: Send, head: Head, submission_id: str, ray_job: RayJo
     """The record that the program has written beside its output. None if it cannot be read: no result depends on it."""
     name = f"job-driver-{submission_id}{RECORD_SUFFIX}"
     return await _get_file(send, head, ray_job, name, lines=1, max_bytes=MAX_ENCODED_BYTES, tail=False) or None
+
+
+async def _get_download(send: Send, head: Head, step_id: str, ray_job: RayJob) -> str | None:
+    """The progress of a running download, from the end of its output; None for other programs."""
+    if ray_job.status != "RUNNING":
+        return None
+    size = {"lines": MAX_PROGRESS_LINES, "max_bytes": MAX_DESCRIPTION_LENGTH}
+    text = await _get_file(send, head, ray_job, f"job-driver-{step_id}.log", **size)
+    return read_progress(text) if text else None
 
 
 async def _get_ray_logs(send: Send, head: Head, ray_job: RayJob) -> tuple[str, ...]:

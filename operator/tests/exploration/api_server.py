@@ -117,7 +117,7 @@ class ApiServer:
     def take(self, resource: str) -> tuple[Change, ...]:
         """The changes that a watch delivers together, which are then no longer pending.
 
-        The list of a watch of kopf comes after all that kopf has reported before.
+        The list that repairs kopf's watch comes after all that kopf has reported before.
         """
         changes = self.streams[resource]
         taken = changes

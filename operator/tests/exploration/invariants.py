@@ -150,7 +150,8 @@ def the_record_is_stored_before_the_cluster_is_deleted(step: Transition) -> None
     target = before.process.poller._targets.get(KEY)
     if ("DELETE", RAY_CLUSTER) not in (step.writes or ()) or step.interrupted or step.after.job is None:
         return
-    if _get_uid(before, RAY_CLUSTER) is None:  # a user has deleted it
+    cluster = before.server.get(RAY_CLUSTER)
+    if cluster is None or is_foreign(cluster):  # a user has deleted or replaced it
         return
     if answer is None or answer.record is None or target is None or not _has_pod(before, target.pod_uid):
         return

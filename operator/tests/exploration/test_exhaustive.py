@@ -12,8 +12,8 @@ BOUNDS = {
     "two disturbances and a fault": Bounds(disturbances=2, faults=1, depth=2, starts=("running", "ended")),
 }
 DEEP_BOUNDS = {
-    "a disturbance": Bounds(disturbances=1, starts=("new",)),
-    "two disturbances": Bounds(disturbances=2, depth=7),
+    "a disturbance": Bounds(disturbances=1, depth=26, starts=("new",)),
+    "two disturbances": Bounds(disturbances=2, depth=6),
     "a disturbance and a fault": Bounds(disturbances=1, faults=1, depth=5),
     "two disturbances and a fault": Bounds(disturbances=2, faults=1, depth=3),
 }

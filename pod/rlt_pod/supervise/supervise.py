@@ -75,16 +75,29 @@ def main(arguments: list[str]) -> int:
         if code or options.preflight_only or stop.requested.is_set():
             return code
     code = 0
-    for attempt in range(options.restarts + 1):
-        if attempt:
-            delay = min(FIRST_DELAY_S * 2 ** (attempt - 1), MAX_DELAY_S)
-            _log(f"attempt {attempt + 1} of {options.restarts + 1} starts in {delay:.0f} s")
+    earlier = min(_count_failures(options.failures), options.restarts)
+    for failures in range(earlier, options.restarts + 1):
+        if failures > earlier:
+            delay = min(FIRST_DELAY_S * 2 ** (failures - earlier - 1), MAX_DELAY_S)
+            _log(f"attempt {failures + 1} of {options.restarts + 1} starts in {delay:.0f} s")
             if stop.requested.wait(delay):
                 break
         code = _run_attempt(options, program, stop)
         if code == 0 or stop.requested.is_set():
             break
+        _add_failure(options.failures)
     return code
+
+
+def _count_failures(file: str | None) -> int:
+    """The failures of the job before this start: Slurm may have started it again."""
+    return len(Path(file).read_text().splitlines()) if file else 0
+
+
+def _add_failure(file: str | None) -> None:
+    if file:
+        with open(file, "a") as failures:
+            failures.write("program\n")
 
 
 def _check(options: argparse.Namespace, stop: Stop) -> int:
@@ -162,6 +175,9 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--preflight", help="file with what the checks expect (default: no checks)")
     parser.add_argument("--preflight-only", action="store_true", help="end after the checks")
     parser.add_argument("--restarts", type=int, default=0, help="maximum number of attempts after the first one")
+    parser.add_argument(
+        "--failures", help="file with a line for each failure of the job, also of earlier starts (default: none)"
+    )
     parser.add_argument(
         "--progress-deadline", type=int, help="seconds without progress; 0: none (default: watchdog.py)"
     )

@@ -58,6 +58,26 @@ class RowImages(Rows):
 
 
 @dataclass(frozen=True)
+class RowLengths(Rows):
+    """The lengths of prompts and responses, which stay on the host when tensors move to a device."""
+
+    prompts: tuple[int, ...]
+    """[B]"""
+    responses: tuple[int, ...]
+    """[B], including observations."""
+
+    def rows(self, rows: slice | Tensor) -> Self:
+        """Select rows."""
+        numbers: list[int] = torch.arange(len(self.prompts))[rows].tolist()
+        prompts = tuple(self.prompts[number] for number in numbers)
+        return replace(self, prompts=prompts, responses=tuple(self.responses[number] for number in numbers))
+
+    def to(self, device: torch.device) -> Self:
+        """Return the lengths themselves."""
+        return self
+
+
+@dataclass(frozen=True)
 class Sequences(Rows):
     """B prompts, padded on the left to P tokens, and their responses, padded on the right to T tokens."""
 
@@ -73,6 +93,19 @@ class Sequences(Rows):
     """[B, T], bool: the tokens that the policy sampled and trains on. False for an environment's observations."""
     images: RowImages | None = None
     """The images of the prompts. None: no prompt of the run has images (data.imageKey)."""
+    lengths: RowLengths | None = None
+    """Known after `to`, so that a device is not asked for them. None: not counted."""
+
+    def to(self, device: torch.device) -> Self:
+        """Copy all tensors to the device, after the lengths are counted."""
+        counted = replace(self, lengths=self.count_lengths())
+        return counted._each(lambda part: part.to(device))
+
+    def count_lengths(self) -> RowLengths:
+        """Return the lengths. The tensors must be on the CPU, unless `lengths` is known."""
+        if self.lengths is not None:
+            return self.lengths
+        return RowLengths(tuple(count_rows(self.prompt_mask)), tuple(self.response_lengths()))
 
     @classmethod
     def pad(
@@ -127,6 +160,7 @@ class Sequences(Rows):
             responses=torch.cat([self.responses, other.responses]),
             response_attention=torch.cat([self.response_attention, other.response_attention]),
             response_mask=torch.cat([self.response_mask, other.response_mask]),
+            lengths=None,
         )
 
     def flatten(self, values: Tensor) -> TokenValues:

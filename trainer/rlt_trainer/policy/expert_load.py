@@ -74,10 +74,13 @@ def describe_balance(counts: Tensor) -> dict[str, float]:
 def find_trained_tokens(sequences: Sequences, *, packed: bool, group: dist.ProcessGroup | None) -> Tensor:
     """Return which tokens of this rank's forward pass belong to sequences that are trained on, without padding: [N]."""
     mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
-    tokens = mask & sequences.response_mask.any(-1)[:, None]
     if not packed:
-        return tokens.flatten()
-    tokens = tokens[mask]
+        return (mask & sequences.response_mask.any(-1)[:, None]).flatten()
+    counts = sequences.count_lengths()
+    lengths = torch.tensor(counts.prompts) + torch.tensor(counts.responses)
+    ends = lengths.to(mask.device, non_blocking=True)
+    is_trained = sequences.response_mask.any(-1)
+    tokens = is_trained.repeat_interleave(ends, output_size=int(lengths.sum()))
     if group is None:
         return tokens
     size = -(-len(tokens) // group.size())

@@ -58,8 +58,9 @@ def forward_responses(
         values = head(hidden[inputs.before], inputs.targets)
     else:
         values = _apply_head_over_ranks(hidden, inputs, head, mine, group)
-    mask = sequences.response_attention
-    return tuple(each.new_zeros(mask.shape).masked_scatter(mask, each) for each in values)
+    shape = sequences.responses.shape
+    places = (inputs.slots // shape[1], inputs.slots % shape[1])
+    return tuple(each.new_zeros(shape).index_put(places, each) for each in values)
 
 
 def _embed_images(

@@ -101,16 +101,19 @@ class _TokenLogProbs(torch.autograd.Function):
         log_probs, entropy, normalizer = (hidden.new_empty(len(hidden), dtype=precise) for _ in range(3))
         for part in _chunks(hidden, weight):
             log_probs[part], entropy[part], normalizer[part] = _chunk(hidden[part], weight, bias, targets[part], logits)
+        ctx.set_materialize_grads(False)  # entropies without a gradient save passes over the logits
         ctx.save_for_backward(hidden, weight, bias, targets, entropy, normalizer)
         ctx.logits = logits
         return log_probs, entropy
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad_log_probs: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_log_probs: Tensor | None, grad_entropy: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, entropy, normalizer = ctx.saved_tensors
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         logits: LogitScale = ctx.logits
+        if grad_log_probs is None:
+            grad_log_probs = torch.zeros_like(entropy)
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=entropy.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=entropy.dtype) if bias is not None and needs_bias else None
@@ -124,7 +127,7 @@ class _TokenLogProbs(torch.autograd.Function):
                 entropy[part],
                 normalizer[part],
                 grad_log_probs[part],
-                grad_entropy[part],
+                None if grad_entropy is None else grad_entropy[part],
             )
             if grad_hidden is not None:
                 grad_hidden[part] = gradient @ weight
@@ -164,19 +167,27 @@ def _chunk_gradient(
     entropy: Tensor,
     normalizer: Tensor,
     grad_log_probs: Tensor,
-    grad_entropy: Tensor,
+    grad_entropy: Tensor | None,
 ) -> Tensor:
     """Return the gradient of the output layer's result: [n, V], in the dtype of `hidden`.
 
     With g_lp and g_H the gradients of log-probability and entropy: dL/ds = p (-g_H (log p + H) - g_lp), plus g_lp at
-    the target. All but p and the slope is computed in place, in the memory of the scores.
+    the target. All but p, which the entropies alone need, and the slope is computed in place, in the memory of the
+    scores.
     """
     scores, slope = _scores(hidden, weight, bias, logits)
     log_p = scores.sub_(normalizer[:, None])
-    p = log_p.exp()
-    per_p = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(grad_log_probs[:, None])
-    gradient = per_p.mul_(p).scatter_add_(-1, targets[:, None], grad_log_probs[:, None])
-    gradient.mul_(logits.scale if slope is None else slope.mul_(logits.scale))  # chain rule from s to the logits
+    if grad_entropy is None:
+        gradient = log_p.exp_().mul_(-grad_log_probs[:, None])
+    else:
+        p = log_p.exp()
+        per_p = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(grad_log_probs[:, None])
+        gradient = per_p.mul_(p)
+    gradient.scatter_add_(-1, targets[:, None], grad_log_probs[:, None])
+    if slope is not None:
+        gradient.mul_(slope.mul_(logits.scale))  # chain rule from s to the logits
+    elif logits.scale != 1:
+        gradient.mul_(logits.scale)
     return gradient.to(hidden.dtype)
 
 
@@ -185,7 +196,7 @@ def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: LogitSc
     precise = torch.promote_types(hidden.dtype, torch.float32)
     scores = (_project_precisely if logits.float32 else functional.linear)(hidden, weight, bias).to(precise)
     if logits.softcap is None:
-        return scores.mul_(logits.scale), None
+        return scores if logits.scale == 1 else scores.mul_(logits.scale), None
     capped = torch.tanh(scores / logits.softcap)
     return capped * (logits.softcap * logits.scale), 1 - capped**2
 

@@ -9,6 +9,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 
 from rlt_api.blocks.model import Model
+from rlt_pod.download.hub_files import NO_ACCESS, SECRET
 from rlt_trainer.data.seeded_model import write_seeded_model
 from rlt_trainer.policy.config import build_model_error
 
@@ -31,5 +32,10 @@ def prepare_model_files(model: Model, scratch: Path) -> str:
         return model.path
     try:
         return snapshot_download(model.path, revision=model.revision, allow_patterns=FILES)
-    except (OSError, ValueError, HfHubHTTPError) as error:
+    except HfHubHTTPError as error:
+        if error.response.status_code not in NO_ACCESS:
+            raise build_model_error(model.path, error) from error
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"model.path {model.path}: the hub gives no access to it ({reason}). {SECRET}") from error
+    except (OSError, ValueError) as error:
         raise build_model_error(model.path, error) from error

@@ -1,14 +1,19 @@
-"""Model inputs: sequences padded, or packed one after the other without padding."""
+"""Model inputs: sequences padded, or packed one after the other without padding.
+
+Positions are computed on the host from the lengths: a selection by a mask would wait for the device.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.batches.sequences import RowLengths, Sequences
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class ModelInputs:
     """[M], int64: the position before each response token in the flattened tokens, where the model predicts it."""
     targets: Tensor
     """[M], int64: the response tokens."""
+    slots: Tensor
+    """[M], int64: the position of each response token in the flattened responses [B, T]."""
     lengths: tuple[int, ...]
     """Number of tokens of each sequence, if packed."""
 
@@ -32,37 +39,60 @@ class ModelInputs:
 def pad_inputs(sequences: Sequences) -> ModelInputs:
     """Build one row for each sequence, as wide as the widest prompt and the widest response together."""
     mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
-    rows, columns = sequences.response_attention.nonzero(as_tuple=True)
+    width = sequences.prompts.shape[1]
+    starts = range(width, mask.numel(), mask.shape[1])  # of each response in the flattened tokens
+    lengths = sequences.count_lengths()
+    slots, targets = _find_targets(sequences, lengths)
     return ModelInputs(
         tokens=torch.cat([sequences.prompts, sequences.responses], dim=-1).long(),
         position_ids=build_position_ids(mask),
         attention_mask=mask.long(),
-        before=rows * mask.shape[1] + sequences.prompts.shape[1] + columns - 1,
-        targets=sequences.responses[sequences.response_attention].long(),
+        before=_join_ranges(starts, lengths.responses, mask.device) - 1,
+        targets=targets,
+        slots=slots,
         lengths=(),
     )
 
 
 def pack_inputs(sequences: Sequences, *, multiple: int = 1) -> ModelInputs:
     """Concatenate all sequences, and one of padding that makes the length a multiple of `multiple`."""
-    mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
-    tokens = torch.cat([sequences.prompts, sequences.responses], dim=-1)[mask].long()
-    positions = build_position_ids(mask)[mask]
-    is_response = torch.cat([torch.zeros_like(sequences.prompt_mask), sequences.response_attention], dim=-1)[mask]
-    lengths = mask.sum(-1).tolist()
+    device = sequences.prompts.device
+    padded = torch.cat([sequences.prompts, sequences.responses], dim=-1)
+    counts = sequences.count_lengths()
+    lengths = [prompt + response for prompt, response in zip(counts.prompts, counts.responses, strict=True)]
+    width = sequences.prompts.shape[1]
+    firsts = [row * padded.shape[1] + width - prompt for row, prompt in enumerate(counts.prompts)]
+    tokens = padded.flatten().index_select(0, _join_ranges(firsts, lengths, device)).long()
+    positions = _join_ranges([0] * len(lengths), lengths, device)
+    starts = [start + prompt for start, prompt in zip(accumulate(lengths, initial=0), counts.prompts, strict=False)]
+    slots, targets = _find_targets(sequences, counts)
     if rest := -len(tokens) % multiple:
         lengths.append(rest)
-        filler = torch.arange(rest, device=tokens.device)
+        filler = torch.arange(rest, device=device)
         tokens = torch.cat([tokens, torch.zeros_like(filler)])
         positions = torch.cat([positions, filler])
     return ModelInputs(
         tokens=tokens[None],
         position_ids=positions[None],
         attention_mask=None,
-        before=is_response.nonzero().squeeze(-1) - 1,
-        targets=sequences.responses[sequences.response_attention].long(),
+        before=_join_ranges(starts, counts.responses, device) - 1,
+        targets=targets,
+        slots=slots,
         lengths=tuple(lengths),
     )
+
+
+def _find_targets(sequences: Sequences, lengths: RowLengths) -> tuple[Tensor, Tensor]:
+    """Return the position of each response token in the flattened responses, and the tokens: [M] each, int64."""
+    responses = sequences.responses
+    slots = _join_ranges(range(0, responses.numel(), responses.shape[1]), lengths.responses, responses.device)
+    return slots, responses.flatten().index_select(0, slots).long()
+
+
+def _join_ranges(starts: Sequence[int], lengths: Sequence[int], device: torch.device) -> Tensor:
+    """Return the numbers from each start on, one range of each length after the other: [N], int64."""
+    ranges = [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+    return torch.from_numpy(np.concatenate(ranges)).to(device, non_blocking=True)
 
 
 def build_position_ids(mask: Tensor) -> Tensor:

@@ -49,20 +49,7 @@ class PolicyObjective:
                 loss_scale_factor=self._max_response_length,
             )
 
-        old_log_probs, weights = self._find_start(log_probs.detach(), micro)
-        inputs = LossInputs(
-            log_probs,
-            old_log_probs,
-            micro.advantages,
-            mask,
-            weights=weights,
-            clip_ratio_low=algorithm.clip_ratio_low or algorithm.clip_ratio,
-            clip_ratio_high=algorithm.clip_ratio_high or algorithm.clip_ratio,
-            clip_ratio_c=algorithm.clip_ratio_c,
-            tau_pos=algorithm.tau_pos,
-            tau_neg=algorithm.tau_neg,
-            convention=algorithm.convention,
-        )
+        inputs = self._build_inputs(log_probs, micro)
         policy = self._loss_function(inputs)
         loss = aggregated(policy.loss)
         tokens = max(total_tokens, 1)
@@ -90,6 +77,23 @@ class PolicyObjective:
             shares["distillation/loss"] = distilled.detach()
             shares["distillation/abs_loss"] = masked_sum(advantages.abs(), mask) / tokens
         return loss, shares
+
+    def _build_inputs(self, log_probs: Tensor, micro: Experience) -> LossInputs:
+        algorithm = self._algorithm
+        old_log_probs, weights = self._find_start(log_probs.detach(), micro)
+        return LossInputs(
+            log_probs,
+            old_log_probs,
+            micro.advantages,
+            micro.sequences.response_mask,
+            weights=weights,
+            clip_ratio_low=algorithm.clip_ratio_low or algorithm.clip_ratio,
+            clip_ratio_high=algorithm.clip_ratio_high or algorithm.clip_ratio,
+            clip_ratio_c=algorithm.clip_ratio_c,
+            tau_pos=algorithm.tau_pos,
+            tau_neg=algorithm.tau_neg,
+            convention=algorithm.convention,
+        )
 
     def _find_start(self, log_probs: Tensor, micro: Experience) -> tuple[Tensor, Tensor | None]:
         """Return old log-probabilities and weights [B, T]. In the rows of the own pass they follow from `log_probs`."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rlt_api.frameworks.arguments import Program, parse_flags
 from rlt_api.frameworks.command.devices import ACTOR, count_openrlhf_engines, validate_openrlhf_devices
-from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, by_module
-from rlt_api.frameworks.openrlhf.engine import build_engine
+from rlt_api.frameworks.command.memory import MemoryArguments
+from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, all_of, all_rules, by_module
+from rlt_api.frameworks.openrlhf.engine import SHARE, build_engine
 from rlt_api.frameworks.openrlhf.options import read_integer
 from rlt_api.frameworks.openrlhf.trial import shorten
 from rlt_api.frameworks.openrlhf.warnings import warn_arguments
@@ -24,6 +25,17 @@ def count_devices(program: Program) -> Demand | None:
     return Demand(nodes * devices, count_openrlhf_engines(program), devices, tuple(f"--{name}" for name in ACTOR))
 
 
+MEMORY = MemoryArguments(
+    count_devices=count_devices,
+    models=("actor_model_name_or_path", "pretrain"),
+    share="vllm_gpu_memory_utilization",
+    default_share=SHARE,
+    engines="vllm_num_engines",
+    devices_of_engine="vllm_tensor_parallel_size",
+    limit="",
+    lengths=("data_max_len",),
+    reducing=("ds_adam_offload", "adam_offload", "ds_lora_rank", "lora_rank", "ds_load_in_4bit", "load_in_4bit"),
+)
 OPENRLHF = KnownProgram(
     name="openrlhf",
     title="OpenRLHF",
@@ -38,8 +50,8 @@ OPENRLHF = KnownProgram(
     other_hubs=("use_ms",),
     checkpoints="ckpt_path",
     resume={"ckpt_load_enable": "true"},
-    validate=validate_openrlhf_devices,
-    warn=warn_arguments,
+    validate=all_rules(validate_openrlhf_devices, MEMORY.validate),
+    warn=all_of(warn_arguments, MEMORY.warn),
     build_engine=build_engine,
     shorten=shorten,
 )

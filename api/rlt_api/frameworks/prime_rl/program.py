@@ -36,13 +36,14 @@ KEYS = ("--deployment.num-train-gpus", "--deployment.num-infer-gpus")
 
 
 def _recognize_command(words: Sequence[str], position: int) -> int | None:
-    """The command, followed by @ or an option, at the start or after uv run."""
+    """The command, followed by @ or an option: with @ FILE, or after uv run."""
     name = words[position]
     following = words[position + 1] if position + 1 < len(words) else ""
     before = words[position - 1] if position else ""
     if name.rpartition("/")[2] not in NAMES or not (following == "@" or following.startswith(("@", "--"))):
         return None
-    return position + 1 if following.startswith("@") or before in RUNNERS or "/bin/" in name else None
+    is_certain = "@" in words[position:] or following.startswith("@")
+    return position + 1 if is_certain or before in RUNNERS or "/bin/" in name else None
 
 
 def _read_key(argument: Argument) -> str | None:

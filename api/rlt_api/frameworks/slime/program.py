@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from rlt_api.frameworks.arguments import Program, parse_flags
 from rlt_api.frameworks.command.demand import read_number, require_devices, warn_without_resume
+from rlt_api.frameworks.command.memory import MemoryArguments
 from rlt_api.frameworks.key_table import KeyCheck, read_option
-from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, all_of, any_of, by_script
+from rlt_api.frameworks.known_program import Call, Demand, KnownProgram, all_of, all_rules, any_of, by_script
 from rlt_api.frameworks.slime.trial import shorten
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
@@ -26,6 +27,7 @@ DEVICES = "actor_num_gpus_per_node"
 ENGINES = "rollout_num_gpus"
 DEFAULT_DEVICES = 8
 """The default of --actor-num-gpus-per-node."""
+MODELS = ("hf_checkpoint", "ref_load")
 KEYS = ("--actor-num-nodes", "--actor-num-gpus-per-node", "--rollout-num-gpus")
 
 
@@ -56,7 +58,6 @@ def _read_miles(call: Call) -> Program:
     return Program("miles", tuple(parse_flags(call.words)))
 
 
-MODELS = ("hf_checkpoint", "ref_load")
 PROMPTS = ("prompt_data",)
 SLIME_KEYS = KeyCheck("slime/keys.toml", "ignores it", read_option, abbreviates=True)
 MILES_KEYS = KeyCheck("slime/miles_keys.toml", "ends with an error", read_option, abbreviates=True)
@@ -69,6 +70,20 @@ def warn_slime_keys(program: Program, spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from min((list(check.warn(program, spec)) for check in (SLIME_KEYS, MILES_KEYS)), key=len)
 
 
+MEMORY = MemoryArguments(
+    count_devices=count_devices,
+    models=MODELS[:1],
+    share="sglang_mem_fraction_static",
+    default_share=None,
+    engines="",
+    devices_of_engine="rollout_num_gpus_per_engine",
+    limit="sglang_context_length",
+    lengths=("rollout_max_prompt_len", "rollout_max_response_len"),
+    reducing=(
+        *("optimizer_cpu_offload", "use_precision_aware_optimizer", "lora_rank", "optimizer", "debug_rollout_only"),
+        *("only_train_params_name_list", "freeze_params_name_list", "fp8_param_gather", "fsdp_cpu_offload"),
+    ),
+)
 RESUME = {"--load": "the folder of --save"}
 SLIME = KnownProgram(
     name="slime",
@@ -80,8 +95,8 @@ SLIME = KnownProgram(
     prompts=PROMPTS,
     checkpoints="save",
     resume=RESUME,
-    validate=require_devices(count_devices, "slime"),
-    warn=all_of(warn_slime_keys, WARN_RESUME),
+    validate=all_rules(require_devices(count_devices, "slime"), MEMORY.validate),
+    warn=all_of(warn_slime_keys, MEMORY.warn, WARN_RESUME),
     shorten=shorten,
 )
 MILES = KnownProgram(
@@ -98,7 +113,7 @@ MILES = KnownProgram(
     prompts=PROMPTS,
     checkpoints="save",
     resume=RESUME,
-    validate=require_devices(count_devices, "Miles"),
-    warn=all_of(MILES_KEYS.warn, WARN_RESUME),
+    validate=all_rules(require_devices(count_devices, "Miles"), MEMORY.validate),
+    warn=all_of(MILES_KEYS.warn, MEMORY.warn, WARN_RESUME),
     shorten=shorten,
 )

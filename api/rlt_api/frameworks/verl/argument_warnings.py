@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from rlt_api.findings.finding import printable
 from rlt_api.frameworks.arguments import Argument, Program
 from rlt_api.frameworks.command.devices import COMMAND, DEVICES, NODES, count_devices, describe_groups, read_verl_number
+from rlt_api.frameworks.command.problem import format_problem
 from rlt_api.frameworks.verl.arguments import list_problems
-from rlt_api.frameworks.verl.problem import find_version, format_problem, is_certain
+from rlt_api.frameworks.verl.version import find_version, is_certain
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 SHARED = ("strategy", "fsdp_config.strategy", "fsdp_config.fsdp_size")

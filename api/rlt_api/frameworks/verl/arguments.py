@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.arguments import Program
+from rlt_api.frameworks.command.problem import Problem, build_command_finding
 from rlt_api.frameworks.verl.demand import list_demand_problems
 from rlt_api.frameworks.verl.keys import list_key_problems
 from rlt_api.frameworks.verl.lengths import list_length_problems
 from rlt_api.frameworks.verl.places import list_place_problems
-from rlt_api.frameworks.verl.problem import Problem, build_command_finding, find_version, is_certain
 from rlt_api.frameworks.verl.sizes import list_size_problems
+from rlt_api.frameworks.verl.version import find_version, is_certain
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 RULE = "command-arguments"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding
+from rlt_api.frameworks.command.problem import Problem
 from rlt_api.frameworks.verl.demand import list_cpu_problems
-from rlt_api.frameworks.verl.problem import Problem, find_version, is_certain
 from rlt_api.frameworks.verl.rules import validate_verl_fields
 from rlt_api.frameworks.verl.settings import parse_command
+from rlt_api.frameworks.verl.version import find_version, is_certain
 from rlt_api.rules.unsupported import TYPE
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 

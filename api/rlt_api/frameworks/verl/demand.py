@@ -13,7 +13,8 @@ from rlt_api.frameworks.command.devices import (
     describe_groups,
     read_verl_number,
 )
-from rlt_api.frameworks.verl.problem import ALL, Problem, find_version
+from rlt_api.frameworks.command.problem import ALL, Problem
+from rlt_api.frameworks.verl.version import find_version
 from rlt_api.model import quantity_value
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 

@@ -9,9 +9,9 @@ from importlib import resources
 
 from rlt_api.findings.spelling import find_nearest_word
 from rlt_api.frameworks.arguments import Argument, Program
+from rlt_api.frameworks.command.problem import Problem
 from rlt_api.frameworks.mapping import find, load_mapping
 from rlt_api.frameworks.verl.parallel import SIZES, read_engine
-from rlt_api.frameworks.verl.problem import Problem
 
 SINCE = "=0.9"
 """Hydra ends with an error for a key that the config of this version does not contain."""

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.command.devices import read_verl_number
+from rlt_api.frameworks.command.engine_limits import list_context_problems, list_share_problems
+from rlt_api.frameworks.command.problem import Problem
 from rlt_api.frameworks.verl.parallel import read_engine, read_sizes
-from rlt_api.frameworks.verl.problem import ALL, Problem
-from rlt_api.rules.context_lengths import find_context_length
-from rlt_api.rules.engine_memory import MAX_UTILIZATION
 
 MODEL = "actor_rollout_ref.model.path"
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -36,40 +35,12 @@ CRITIC_TOKENS = 32768
 
 def list_length_problems(program: Program) -> Iterator[Problem]:
     """List the problems of the engine's share of the device and of the lengths."""
-    share = program.values.get(UTILIZATION)
-    if isinstance(share, int | float) and not 0 < share <= 1:
-        yield Problem(UTILIZATION, "is a share of the device: it must be above 0 and at most 1", since=ALL)
-    elif isinstance(share, int | float) and share > MAX_UTILIZATION:
-        message = (
-            f"leaves {1 - share:.0%} of the device to NCCL, CUDA and the training, so that the engine may run out of "
-            f"memory; use {MAX_UTILIZATION} or less"
-        )
-        yield Problem(UTILIZATION, message)
+    yield from list_share_problems(program, UTILIZATION)
     keys = [key if key in program.given else default for key, default in LENGTHS.items()]
     prompt, response = (read_verl_number(program, key) for key in keys)
     if prompt and response:
-        yield from _compare_with_model(program, keys, prompt, response)
+        yield from list_context_problems(program, MODEL, MAX_LENGTH, list(zip(keys, (prompt, response), strict=True)))
         yield from _compare_with_micro_batches(program, prompt + response)
-
-
-def _compare_with_model(program: Program, keys: list[str], prompt: int, response: int) -> Iterator[Problem]:
-    longest = prompt + response
-    length = program.values.get(MAX_LENGTH)
-    if isinstance(length, int) and length < longest:
-        message = f"is less than {keys[0]} {prompt} + {keys[1]} {response}; use {longest} or more"
-        yield Problem(MAX_LENGTH, message)
-    model = program.values.get(MODEL)
-    context = find_context_length(model) if isinstance(model, str) else None
-    if context is None or any("rope" in key or "hf_overrides" in key for key in program.given):
-        return
-    if isinstance(length, int) and length > context:
-        message = f"is more than the context of {context} tokens that {model} has; use {context} or less"
-        yield Problem(MAX_LENGTH, message)
-    elif longest > context:
-        message = (
-            f"{keys[0]} {prompt} + {keys[1]} {response} = {longest} tokens, and {model} has a context of {context}"
-        )
-        yield Problem(next((key for key in reversed(keys) if key in program.given), MODEL), f"{message}; use less")
 
 
 def _compare_with_micro_batches(program: Program, longest: int) -> Iterator[Problem]:

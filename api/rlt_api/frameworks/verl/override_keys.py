@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, printable, remove, use
 from rlt_api.frameworks.arguments import Argument, Program, parse_overrides
+from rlt_api.frameworks.command.problem import Problem
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.verl.keys import describe_key
 from rlt_api.frameworks.verl.lengths import list_length_problems
 from rlt_api.frameworks.verl.parallel import read_engine
-from rlt_api.frameworks.verl.problem import Problem, find_version, is_certain
 from rlt_api.frameworks.verl.rules import OVERRIDES, validate_verl_fields
 from rlt_api.frameworks.verl.settings import is_old, list_settings, parse_command
 from rlt_api.frameworks.verl.sizes import BATCH, MINI, list_size_problems
+from rlt_api.frameworks.verl.version import find_version, is_certain
 from rlt_api.rules.unsupported import TYPE
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 

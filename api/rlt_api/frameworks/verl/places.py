@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.command.devices import read_verl_number
-from rlt_api.frameworks.verl.problem import Problem
+from rlt_api.frameworks.command.problem import Problem
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 

@@ -12,8 +12,8 @@ from math import gcd, prod
 from rlt_api.findings.factors import nearest_divisors, nearest_multiples
 from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.command.devices import DEVICES, NODES, read_verl_number
+from rlt_api.frameworks.command.problem import ALL, Problem
 from rlt_api.frameworks.verl.parallel import SIZES, count_shares, read_engine, read_sizes
-from rlt_api.frameworks.verl.problem import ALL, Problem
 
 BATCH = "data.train_batch_size"
 MINI = "actor_rollout_ref.actor.ppo_mini_batch_size"

@@ -133,7 +133,7 @@ set -e
 python3 -c 'import base64, bz2, sys; sys.stdout.buffer.write(bz2.decompress(base64.b85decode("".join(sys.stdin.read().split()))))' \
   < /checkpoints/configs/verl-11111111/rlt_pod.pyz.base85 > "/checkpoints/configs/verl-11111111/rlt_pod.pyz.$$"
 mv "/checkpoints/configs/verl-11111111/rlt_pod.pyz.$$" /checkpoints/configs/verl-11111111/rlt_pod.pyz
-exec python3 /checkpoints/configs/verl-11111111/rlt_pod.pyz supervise \
+exec python3 /checkpoints/configs/verl-11111111/rlt_pod.pyz supervise "$@" \
   --run-directory /checkpoints/runs/verl-11111111 \
   --preflight /checkpoints/configs/verl-11111111/preflight.json \
   --restarts 3 \

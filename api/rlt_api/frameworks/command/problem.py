@@ -1,25 +1,21 @@
-"""A problem of verl's settings: an error if every version that the job can run ends with it, otherwise a warning."""
+"""A problem of a known program's arguments: an error if the program certainly ends with it, otherwise a warning."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from rlt_api.findings.factors import join_or
 from rlt_api.findings.finding import Finding, printable, use
-from rlt_api.frameworks.arguments import Program
+from rlt_api.frameworks.arguments import Argument, Program
 from rlt_api.frameworks.command.devices import COMMAND
-from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 ALL = ""
-"""verl ends with an error in all versions."""
-IN_IMAGE = re.compile(r"verl[^/:@]{0,64}:[^/@]{0,32}?(\d{1,4})\.(\d{1,4})")
-"""An image whose tag begins with the version of verl, such as registry.example/verl:0.9.1."""
+"""The program ends with an error in all versions."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A setting that verl does not take, or that does not do what is meant."""
+    """An argument that the program does not take, or that does not do what is meant."""
 
     key: str
     message: str
@@ -37,21 +33,10 @@ class Problem:
         return f"use {key}{join_or(self.values)}" if self.values else ""
 
 
-def find_version(spec: RLTrainingJobSpec) -> str | None:
-    """Return the version of verl, such as 0.9: framework.version, or the image's tag. None if it is unknown."""
-    if spec.framework.type == "verl":
-        return spec.framework.version or "0.9"
-    found = IN_IMAGE.search(spec.cluster.image or "")
-    return f"{found[1]}.{found[2]}" if found else None
-
-
-def is_certain(problem: Problem, version: str | None) -> bool:
-    """Whether verl of this version ends with an error."""
-    if not problem.since or version is None:
-        return problem.since == ALL
-    if problem.since.startswith("="):
-        return version == problem.since[1:]
-    return [int(part) for part in version.split(".")] >= [int(part) for part in problem.since.split(".")]
+def name_argument(argument: Argument) -> str:
+    """Write an argument as in the command. `printable` masks a value that may be a secret."""
+    key = f"--{argument.option}" if argument.option else f"{argument.prefix}{argument.key}"
+    return printable(f"{key}={argument.value}")
 
 
 def format_problem(problem: Problem, program: Program) -> str:
@@ -60,7 +45,7 @@ def format_problem(problem: Problem, program: Program) -> str:
     argument = program.given.get(problem.key)
     if argument is None:
         return f"{COMMAND}: {problem.key}: {text}"
-    return f"{COMMAND}[{argument.index}]: {printable(f'{argument.prefix}{argument.key}={argument.value}')}: {text}"
+    return f"{COMMAND}[{argument.index}]: {name_argument(argument)}: {text}"
 
 
 def build_command_finding(problem: Problem, program: Program, rule: str) -> Finding:
@@ -71,7 +56,7 @@ def build_command_finding(problem: Problem, program: Program, rule: str) -> Find
     if argument is None:
         return Finding(COMMAND, problem.key, message, fix, rule=rule, involved=("spec.framework.type",))
     field = f"{COMMAND}[{argument.index}]"
-    value = printable(f"{argument.prefix}{argument.key}={argument.value}")
+    value = name_argument(argument)
     is_own = not problem.replaced or problem.replaced == problem.key
     values = problem.values if is_own and not program.in_script else ()
     edits = use(field, *(f"{argument.prefix}{argument.key}={each}" for each in values))

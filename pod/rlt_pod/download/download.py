@@ -1,0 +1,146 @@
+"""Download a model from the Hugging Face hub into the cache of the job's volume.
+
+    python3 rlt_pod.pyz download NAME [--revision REVISION]
+
+Complete files are kept, and a partial file is continued where it ends. The folders are huggingface_hub's: trainer and
+engine find the model there. Exit code 1 with a sentence if the download cannot succeed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import time
+from http.client import HTTPException
+from pathlib import Path
+
+from rlt_pod.download.hub_files import Hub, HubError, HubFile, Repository
+from rlt_pod.report.download_report import format_progress
+
+ENDPOINT = "https://huggingface.co"
+CHUNK = 2**20
+INTERVAL_S = 10.0
+"""Time between two lines of progress."""
+ATTEMPTS = 8
+"""Connections in succession that deliver nothing, after which the download fails."""
+MAX_DELAY_S = 30.0
+
+
+class Progress:
+    """Prints how much of all files exists, at most every INTERVAL_S."""
+
+    def __init__(self, total: int) -> None:
+        self.done = 0
+        self._total = total
+        self._printed = 0.0
+
+    def add(self, size: int) -> None:
+        """Count bytes."""
+        self.done += size
+        now = time.monotonic()
+        if now - self._printed >= INTERVAL_S or self.done >= self._total:
+            self._printed = now
+            print(format_progress(self.done, self._total), flush=True)
+
+
+def download(hub: Hub, name: str, revision: str, cache: Path) -> Path:
+    """Download what is missing. Returns the folder of the model. Raises HubError, OSError."""
+    repository = hub.read_repository(name, revision)
+    folder = cache / f"models--{name.replace('/', '--')}"
+    snapshot = folder / "snapshots" / repository.commit
+    progress = Progress(sum(file.size for file in repository.files))
+    for file in repository.files:
+        blob = folder / "blobs" / file.etag
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        if not blob.exists():
+            _fetch(hub, repository, file, blob, progress)
+        else:
+            progress.add(file.size)
+        _link(snapshot / file.name, blob)
+    reference = folder / "refs" / revision
+    reference.parent.mkdir(parents=True, exist_ok=True)
+    reference.write_text(repository.commit)
+    return snapshot
+
+
+def _fetch(hub: Hub, repository: Repository, file: HubFile, blob: Path, progress: Progress) -> None:
+    """Download a file to `blob`, from the end of its partial file on."""
+    partial = blob.with_name(f"{blob.name}.rlt-partial")
+    existing = partial.stat().st_size if partial.exists() else 0
+    if existing > file.size:
+        partial.unlink()
+        existing = 0
+    progress.add(existing)
+    failures = 0
+    while existing < file.size or not partial.exists():
+        before = existing
+        problem = ""
+        try:
+            existing = _append(hub, repository, file, partial, progress)
+        except (OSError, HTTPException) as error:
+            existing = partial.stat().st_size if partial.exists() else 0
+            problem = str(error)
+        failures = 0 if existing > before else failures + 1
+        if failures >= ATTEMPTS:
+            raise HubError(f"{repository.name}, file {file.name}: the hub delivers nothing: {problem}. Start it again.")
+        if failures:
+            time.sleep(min(MAX_DELAY_S, 0.5 * 2**failures))
+    if file.is_large and _hash(partial) != file.etag:
+        partial.unlink()
+        raise HubError(f"{repository.name}, file {file.name}: its SHA-256 is wrong. Start the download again.")
+    partial.replace(blob)
+
+
+def _append(hub: Hub, repository: Repository, file: HubFile, partial: Path, progress: Progress) -> int:
+    """Append what one connection delivers. Returns the size of the partial file."""
+    start = partial.stat().st_size if partial.exists() else 0
+    with hub.open_file(repository, file, start) as response, partial.open("ab") as target:
+        if start and response.status != 206:
+            progress.done -= start
+            target.truncate(0)
+        while chunk := response.read(CHUNK):
+            target.write(chunk)
+            progress.add(len(chunk))
+    return partial.stat().st_size
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as content:
+        while chunk := content.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _link(link: Path, blob: Path) -> None:
+    """Link a file of the snapshot to its content, as huggingface_hub does."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+        link.symlink_to(os.path.relpath(blob, link.parent))
+
+
+def find_cache() -> Path:
+    """Return huggingface_hub's cache (constants.py)."""
+    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
+    return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub")
+
+
+def main() -> int:
+    """Run the program."""
+    parser = argparse.ArgumentParser(prog="rlt_pod.pyz download")
+    parser.add_argument("name")
+    parser.add_argument("--revision", default="main")
+    options = parser.parse_args()
+    hub = Hub(os.environ.get("HF_ENDPOINT") or ENDPOINT, os.environ.get("HF_TOKEN"))
+    try:
+        print(download(hub, options.name, options.revision, find_cache()))
+    except (HubError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
