@@ -1,4 +1,4 @@
-"""The sources of the tables of keys: a commit of a repository, or a wheel."""
+"""Where tables of keys come from: a commit of a repository, or a wheel."""
 
 from __future__ import annotations
 

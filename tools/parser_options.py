@@ -54,11 +54,11 @@ def list_given_names(source: Source, path: str, keyword: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source.read(path))):
         match node:
             case ast.keyword(arg=name, value=ast.List(elts=names)) if name == keyword:
-                yield from (each.value for each in names if isinstance(each, ast.Constant))
+                yield from (str(each.value) for each in names if isinstance(each, ast.Constant))
             case ast.Dict(keys=keys, values=values):
                 for key, value in zip(keys, values, strict=True):
                     if isinstance(key, ast.Constant) and key.value == keyword and isinstance(value, ast.List):
-                        yield from (each.value for each in value.elts if isinstance(each, ast.Constant))
+                        yield from (str(each.value) for each in value.elts if isinstance(each, ast.Constant))
 
 
 def list_annotated_fields(source: Source, path: str, name: str) -> Iterator[tuple[str, Kind]]:

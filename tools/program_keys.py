@@ -1,8 +1,8 @@
-"""Write the table of the keys of a known program: api/rlt_api/frameworks/FOLDER/NAME.toml, from its sources.
+"""Write the table with the arguments of a known program: api/rlt_api/frameworks/FOLDER/NAME.toml, from its sources.
 
     .venv/bin/python tools/program_keys.py slime SLIME@COMMIT MEGATRON@COMMIT sglang-….whl sglang_router-….whl
 
-The sources are commits of checkouts, or wheels: PROGRAMS lists those of each program in their order. They are read as
+The sources are commits of checkouts, or wheels: PROGRAMS lists them for each program in their order. They are read as
 syntax trees and never run. Only names, kinds of values and choices are kept.
 """
 
@@ -54,7 +54,7 @@ def without_choices(keys: Keys) -> Keys:
 
 
 def list_all_options(source: Source, folder: str) -> Keys:
-    """List the options of all modules whose name says that they have arguments of the training."""
+    """List the options of all modules that have arguments of the training by their name."""
     files = [each for each in list_files(source.location) if each.startswith(folder) and each.endswith(".py")]
     chosen = sorted(each for each in files if each.endswith(("arguments.py", "/args.py")) and "debug_utils" not in each)
     return {name[2:]: kind for each in chosen for name, kind in list_options(source, each)}
@@ -127,7 +127,7 @@ def list_yaml_keys(node: Any, path: str = "") -> Iterator[tuple[str, Kind]]:
 
 
 def read_trl(trl: Source, transformers: Source, accelerate: Source) -> Mapping[str, Keys]:
-    """Read the options of the commands of trl: of their dataclasses, and of accelerate launch."""
+    """Read the options that the commands of trl have: their dataclasses, and accelerate launch."""
     arguments = Place(transformers, "transformers/training_args.py", "TrainingArguments")
     resolver = Resolver(("",), {"transformers.TrainingArguments": arguments})
     options = list_options(accelerate, "accelerate/commands/launch.py")

@@ -560,6 +560,12 @@ CASES = [
     ),
     Case(
         "truncated-sampling",
+        "spec.rollout.minP",
+        {"algorithm.rolloutCorrection": {"level": "sequence"}, "rollout.minP": 0.1},
+        "use minP 0, or rolloutCorrection.level token",
+    ),
+    Case(
+        "truncated-sampling",
         "spec.rollout.topP",
         {"algorithm.rolloutCorrection.bypassMode": True, "rollout": {"topP": 0.5, "topK": 50}},
         "use topP 1 and topK -1, or bypassMode false",

@@ -74,6 +74,7 @@ def test_a_fix_leaves_room_for_the_part_that_it_is_for(spec: dict[str, Any], fin
         edit = found[0].edits[0]
     if not found:
         memory = float(str(spec["cluster"]["workers"][0]["accelerator"]["memory"]).removesuffix("Gi")) * GIB
+        assert validated.spec
         trained = read_trained(validated.spec)
         assert trained
         assert all(moment.bytes <= memory for moment in list_moments(validated.spec, *trained, memory))

@@ -42,11 +42,10 @@ def _find_missing_plugin(configs: Mapping[Path, Mapping[str, Any]], context: str
     user = next((found.get("user") for _, found in _find(configs, "contexts", current, "context")), None)
     for file, found in _find(configs, "users", user, "user"):
         plugin = found.get("exec")
-        command = plugin.get("command") if isinstance(plugin, Mapping) else None
-        if (
-            isinstance(command, str)
-            and shutil.which(command if "/" not in command else str(file.parent / command)) is None
-        ):
+        if not isinstance(plugin, Mapping) or not isinstance(plugin.get("command"), str):
+            continue
+        command = plugin["command"]
+        if shutil.which(command if "/" not in command else str(file.parent / command)) is None:
             hint = str(plugin.get("installHint") or "").strip()
             return f"{file}: the credential plugin {command} is not installed{f': {hint}' if hint else ''}".rstrip(".")
     return None

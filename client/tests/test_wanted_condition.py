@@ -26,7 +26,7 @@ def test_kubectls_forms_are_parsed(text: str, expected: WantedCondition) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("Suceeded", "did you mean Succeeded?"),
+        ("Succeedd", "did you mean Succeeded?"),
         ("condition=Complete", "use one of Accepted, "),
         ("condition=Failed=Maybe", "A condition is not 'Maybe': use True, False, Unknown."),
     ],

@@ -110,18 +110,15 @@ async def run(api: FakeApi, observed: Observed, seconds: float = 0) -> str | Non
     return rejection.message if rejection else None
 
 
-def build_api(**errors: ApiError) -> FakeApi:
-    api = FakeApi(errors=errors)
+class Api(FakeApi):
+    """An API server that records deletions."""
 
-    async def delete(path: str, uid: str) -> None:
-        api.writes.append(f"DELETE {path}")
-
-    api.delete = delete  # type: ignore[attr-defined]
-    return api
+    async def delete(self, path: str, *, uid: str) -> None:
+        self.writes.append(f"DELETE {path}")
 
 
 async def test_the_record_is_stored_before_the_cluster_is_deleted() -> None:
-    api = build_api()
+    api = Api()
     assert await run(api, ENDED) is None
     assert api.writes == [RECORD_MAP, f"DELETE {api_paths.ray_cluster('demo', 'sum')}"]
     found = read_record_map(api.objects[RECORD_MAP], o.UID)
@@ -135,7 +132,7 @@ async def test_the_record_is_stored_before_the_cluster_is_deleted() -> None:
 
 
 async def test_a_record_replaces_the_record_of_an_earlier_attempt() -> None:
-    api = build_api()
+    api = Api()
     api.objects[RECORD_MAP] = build_record_map(
         ENDED.job, mask_record(encode({**RECORD, "steps": [], "metrics": {}}), ())
     )
@@ -147,7 +144,7 @@ async def test_a_record_replaces_the_record_of_an_earlier_attempt() -> None:
 
 
 async def test_a_failed_request_is_retried_before_the_cluster_is_deleted_until_its_time_is_over() -> None:
-    api = build_api(**{CONFIG_MAPS: BUSY})
+    api = Api(errors={CONFIG_MAPS: BUSY})
     assert await run(api, ENDED) == str(BUSY)
     assert api.writes == []
     assert await run(api, ENDED, seconds=RETRY_S) is None
@@ -155,7 +152,7 @@ async def test_a_failed_request_is_retried_before_the_cluster_is_deleted_until_i
 
 
 async def test_a_rejected_record_does_not_keep_the_cluster(caplog: pytest.LogCaptureFixture) -> None:
-    api = build_api(**{CONFIG_MAPS: ApiError(403, "exceeded quota: configmaps")})
+    api = Api(errors={CONFIG_MAPS: ApiError(403, "exceeded quota: configmaps")})
     with caplog.at_level(logging.WARNING):
         assert await run(api, ENDED) is None
     assert api.writes == [f"DELETE {api_paths.ray_cluster('demo', 'sum')}"]
@@ -163,7 +160,7 @@ async def test_a_rejected_record_does_not_keep_the_cluster(caplog: pytest.LogCap
 
 
 async def test_a_users_config_map_of_this_name_is_not_changed() -> None:
-    api = build_api()
+    api = Api()
     users = {"kind": "ConfigMap", "metadata": {"uid": "user", "resourceVersion": "1"}, "data": {"a": "b"}}
     api.objects[RECORD_MAP] = users
     assert await run(api, ENDED) is None

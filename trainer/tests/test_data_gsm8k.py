@@ -123,7 +123,9 @@ def test_without_a_path_the_preset_reads_the_hub(tmp_path: Path, monkeypatch: py
     (from_hub,) = read_examples(Data(preset="gsm8k"), "train", seed=0, run_directory=tmp_path / "hub")
     given = Data(preset="gsm8k", path=hub.name)
     assert [from_hub] == read_examples(given, "train", seed=0, run_directory=tmp_path / "path")
-    assert INSTRUCTION in from_hub.prompt[0]["content"]
+    message = from_hub.prompt[0]
+    assert isinstance(message, dict)
+    assert INSTRUCTION in message["content"]
 
 
 def test_a_missing_column_is_reported(tmp_path: Path) -> None:

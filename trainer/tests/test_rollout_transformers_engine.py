@@ -15,7 +15,7 @@ from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.rollout.engine import Sampling
-from rlt_trainer.rollout.transformers_engine import TransformersEngine, keep_top_k, keep_top_p, sample
+from rlt_trainer.rollout.transformers_engine import TransformersEngine, keep_min_p, keep_top_k, keep_top_p, sample
 
 PROMPTS = [[50, 51, 52], [60], [70, 71, 72, 73]]
 SEEDS = [1, 2, 3]
@@ -110,7 +110,14 @@ def test_top_k_keeps_the_most_probable_tokens() -> None:
     assert keep_top_k(logits, 2).isfinite().tolist() == [[False, True, True]]
 
 
-@pytest.mark.parametrize("changes", [{"top_k": 1}, {"temperature": 0.0}])
+def test_min_p_keeps_tokens_near_the_most_probable_one() -> None:
+    logits = torch.tensor([[0.2, 0.5, 0.3]]).log()
+    assert keep_min_p(logits, 0.7).isfinite().tolist() == [[False, True, False]]
+    assert keep_min_p(logits, 0.5).isfinite().tolist() == [[False, True, True]]
+    assert keep_min_p(logits, 0.3).isfinite().all()
+
+
+@pytest.mark.parametrize("changes", [{"top_k": 1}, {"min_p": 0.999999}, {"temperature": 0.0}])
 def test_top_k_1_and_temperature_0_are_greedy(tiny_model: str, changes: dict[str, Any]) -> None:
     engine = sampler(tiny_model)
     sampling = replace(Sampling(temperature=0.8, top_p=1.0, max_tokens=6, stop_token_ids=()), **changes)

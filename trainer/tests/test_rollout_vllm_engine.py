@@ -94,9 +94,10 @@ def test_greedy_responses_are_the_most_probable(pair: Pair) -> None:
     sampling = pair.engines.sampling
     responses = pair.generate(prompts, [0] * 4, sampling.greedy())
     assert responses == pair.generate(prompts, [1] * 4, sampling.greedy())
-    sampled = pair.generate(prompts, [5] * 4, replace(sampling, top_k=1))
-    assert [each.token_ids for each in sampled] == [each.token_ids for each in responses]
-    assert {value for each in sampled for value in each.log_probs} == {0.0}  # only one token has a probability
+    for truncated in (replace(sampling, top_k=1), replace(sampling, min_p=0.999999)):
+        sampled = pair.generate(prompts, [5] * 4, truncated)
+        assert [each.token_ids for each in sampled] == [each.token_ids for each in responses]
+        assert {value for each in sampled for value in each.log_probs} == {0.0}  # only one token has a probability
 
 
 @pytest.mark.slow

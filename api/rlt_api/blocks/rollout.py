@@ -128,6 +128,9 @@ class Rollout(ApiModel):
     """Nucleus sampling: total probability of the most probable tokens that are sampled from."""
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
     """Number of most probable tokens that are sampled from. -1 means all."""
+    min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Tokens are sampled from if their probability is at least this share of the most probable token's (arXiv
+    2407.01082). 0 keeps all."""
     tensor_parallel_size: Positive = 1
     """Number of devices per engine: verl's tensor_model_parallel_size. With mode separate, an engine can have the
     devices of several pods."""

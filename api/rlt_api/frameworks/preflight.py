@@ -23,7 +23,7 @@ def reject_trial(reason: str) -> NotPossible:
     return NotPossible("training-step", "training", reason, TRIAL_REMEDY)
 
 
-def format_options(settings: Mapping[str, str | int]) -> list[str]:
+def format_options(settings: Mapping[str, object]) -> list[str]:
     """Write settings as options: two words each."""
     return [word for name, value in settings.items() for word in (f"--{name}", str(value))]
 

@@ -1,8 +1,8 @@
-"""topP and topK with the rollout correction.
+"""topP, topK and minP with the rollout correction.
 
 Engines report log-probabilities under the truncated distribution, and the trainer computes them under the full one.
-With equal weights, their ratio is the kept mass: the total probability of the tokens that topP and topK keep. It is at
-least topP. topK has no lower bound.
+With equal weights, their ratio is the kept mass: the total probability of the tokens that are kept. It is at least
+topP. topK and minP have no lower bound.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 TOP_P = "spec.rollout.topP"
 TOP_K = "spec.rollout.topK"
+MIN_P = "spec.rollout.minP"
 CORRECTION = "spec.algorithm.rolloutCorrection"
-ALL = {TOP_P: 1, TOP_K: -1}
+ALL = {TOP_P: 1, TOP_K: -1, MIN_P: 0}
 """The values that keep all tokens."""
 CLIP = tuple(f"spec.algorithm.{name}" for name in ("policyLoss", "clipRatio", "clipRatioLow"))
 CLIPPED_LOSSES = ("vanilla", "gspo")
@@ -25,7 +26,7 @@ CLIPPED_LOSSES = ("vanilla", "gspo")
 
 
 def validate_truncated_sampling(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """With topP below 1 or topK, the engine reports other probabilities than the trainer computes, also for equal
+    """With topP below 1, topK or minP, the engine reports other probabilities than the trainer computes, also for equal
     weights. rolloutCorrection then has importance weights near 0 (level sequence), removes valid tokens (rejection,
     lowerThreshold), or the gradient of tokens with negative advantages (bypassMode). level token is a warning."""
     given = _list_truncations(spec)
@@ -101,7 +102,12 @@ def _can_reject(spec: RLTrainingJobSpec, rejection: Rejection, threshold: float 
 def _list_truncations(spec: RLTrainingJobSpec) -> dict[str, float]:
     """Return the fields that truncate the distribution, and their values."""
     rollout = spec.rollout
-    return ({TOP_P: rollout.top_p} if rollout.top_p < 1 else {}) | ({TOP_K: rollout.top_k} if rollout.top_k > 0 else {})
+    given = {
+        TOP_P: rollout.top_p if rollout.top_p < 1 else None,
+        TOP_K: rollout.top_k if rollout.top_k > 0 else None,
+        MIN_P: rollout.min_p if rollout.min_p > 0 else None,
+    }
+    return {field: value for field, value in given.items() if value is not None}
 
 
 def _name_all(given: Iterable[str]) -> str:
@@ -110,7 +116,8 @@ def _name_all(given: Iterable[str]) -> str:
 
 def _min_ratio(spec: RLTrainingJobSpec) -> float:
     """Return a lower bound of a token's kept mass."""
-    return 0.0 if spec.rollout.top_k > 0 else spec.rollout.top_p
+    rollout = spec.rollout
+    return 0.0 if rollout.top_k > 0 or rollout.min_p > 0 else rollout.top_p
 
 
 RULES = (validate_truncated_sampling,)

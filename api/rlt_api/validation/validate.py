@@ -1,14 +1,14 @@
 """Validation of manifests, the same for the command line, the webhook and the operator.
 
 In this order: size, type and bounds of each field, unknown fields, then the rules over several fields (`rules/`), on
-the job and its runtime as one spec.
+the job and its runtime as one spec. Beside invalid fields, the rules apply to the other given fields.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -32,6 +32,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec, resolve
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime, validate_runtime_given
 from rlt_api.validation import rules
+from rlt_api.validation.removed_fields import remove_fields
 from rlt_api.validation.size import validate_size
 from rlt_api.validation.structure import MAX_FINDINGS, convert_errors, find_nearest_name, report_unknown_field
 
@@ -68,7 +69,19 @@ def validate_job(
     is the value of the job's label for Kueue.
     """
     if found := list(validate_structure(spec, RLTrainingJobSpec, "spec")):
-        return Validated(tuple(_explain_unused_option(each, spec) for each in found), None)
+        explained = [_explain_unused_option(each, spec) for each in found]
+        others = _remove_invalid_fields(spec, found)
+        if others is None:
+            return Validated(tuple(explained), None)
+        validated = _apply_rules(name, others, runtime, policy, queue_label)
+        return Validated((*explained, *_select_given(validated, others)), None)
+    return _apply_rules(name, spec, runtime, policy, queue_label)
+
+
+def _apply_rules(
+    name: str, spec: Json, runtime: Json | None, policy: RuntimePolicy, queue_label: str | None
+) -> Validated:
+    """Validate a job's spec with valid types and bounds, with its runtime."""
     spec = normalize(spec, load_schema(RLTrainingJobSpec))
     merged = resolve(spec, runtime)
     if runtime is not None and (found := list(validate_size(merged, load_schema(RLTrainingJobSpec), "spec"))):
@@ -159,6 +172,23 @@ def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterato
         model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         yield from convert_errors(error, model, path)
+
+
+def _remove_invalid_fields(spec: Json, invalid: Sequence[Finding]) -> Json | None:
+    """Return the spec without the fields of these findings. None if the rest is invalid, too."""
+    if len(invalid) >= MAX_FINDINGS or any(each.rule != "schema" for each in invalid):
+        return None  # too many to be listed, or too large or too deep for a copy
+    others = remove_fields(spec, (each.field for each in invalid))
+    return None if others is None or any(validate_structure(others, RLTrainingJobSpec, "spec")) else others
+
+
+def _select_given(validated: Validated, spec: Json) -> list[Finding]:
+    """Return the rules' findings about given fields alone.
+
+    A default value in place of an invalid field could break a rule that the user's value will not break.
+    """
+    given = set(given_paths(spec, "spec"))
+    return [each for each in validated.findings if validated.spec and {each.field, *each.involved} <= given]
 
 
 def _explain_unused_option(finding: Finding, spec: Json) -> Finding:

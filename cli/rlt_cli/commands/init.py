@@ -34,6 +34,7 @@ DEFAULT = "arithmetic-grpo"
 @click.pass_context
 def command(
     context: click.Context,
+    /,
     example: str | None,
     list_only: bool,
     kind: str,
@@ -61,8 +62,8 @@ def command(
         return
     if kind == "runtime":
         if runtime or example:
-            given = "--runtime" if runtime else "EXAMPLE"
-            raise click.UsageError(f"{given} cannot be combined with --kind runtime")
+            other = "--runtime" if runtime else "EXAMPLE"
+            raise click.UsageError(f"{other} cannot be combined with --kind runtime")
         text = load_runtime()
     else:
         text = get_example(example or DEFAULT).text

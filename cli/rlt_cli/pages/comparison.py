@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rlt.metric_text import draw_sparkline, format_number
+from rlt.metric_text import WINDOW, draw_sparkline, format_number
 from rlt.report.comparison import Comparison, Row
-from rlt.report.summary import WINDOW
 from rlt_cli.table import format_table, wrap
 
 MISSING = "-"

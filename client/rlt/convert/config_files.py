@@ -52,9 +52,9 @@ def carry_config_files(draft: Draft, read: Read) -> list[str]:
         is_taken = any(each["name"] == _name_step(file.path, []) for each in steps)
         name = step_name.removeprefix("config-") if is_taken else PurePosixPath(file.path).stem
         target = f"{CONFIGS}/{name}{PurePosixPath(file.path).suffix}"
-        refusal = _explain_refusal(content, steps)
-        if content is None or refusal:
-            if note := _name_missing(draft, file.path, target, refusal):
+        rejection = _explain_rejection(content, steps)
+        if content is None or rejection:
+            if note := _name_missing(draft, file.path, target, rejection):
                 missing.append(note)
         elif EXTENDS.search(content):
             why = f"it reads other configs, relative to it: put all of them into {CONFIGS} on the volume of the job"
@@ -113,7 +113,7 @@ def _find_option(command: Sequence[str], option: str) -> Iterator[tuple[int, str
             yield position, word.partition("=")[2], f"{option}={{}}"
 
 
-def _explain_refusal(content: str | None, steps: Sequence[object]) -> str:
+def _explain_rejection(content: str | None, steps: Sequence[object]) -> str:
     """Why the job does not carry a file. Empty if it does."""
     if content is not None and SECRET_VALUE.search(content):
         return "it has a secret"
@@ -121,11 +121,11 @@ def _explain_refusal(content: str | None, steps: Sequence[object]) -> str:
     return "it is too large for the job" if too_long or len(steps) >= MAX_STEPS else ""
 
 
-def _name_missing(draft: Draft, path: str, target: str, refusal: str) -> str | None:
+def _name_missing(draft: Draft, path: str, target: str, rejection: str) -> str | None:
     """Note a file that the job does not have. Return what must be filled in; None for an example of the framework."""
     how = f"put it into {CONFIGS} on the volume of the job, and use {target} in the command"
-    if refusal:
-        draft.leave_out(f"the file {path}", f"the program reads it, and {refusal}: {how}")
+    if rejection:
+        draft.leave_out(f"the file {path}", f"the program reads it, and {rejection}: {how}")
     elif path.startswith("examples/"):
         draft.leave_out(f"the file {path}", f"the program reads it: if the image does not have it, {how}")
         return None

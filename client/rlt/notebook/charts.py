@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from rlt.metric_text import Step
+from rlt.metric_text import WINDOW, Step
 from rlt.notebook.chart import Points, draw_lines
-from rlt.report.summary import VALIDATION, WINDOW, average_latest
+from rlt.report.summary import VALIDATION, average_latest
 from rlt_pod.report.driver_report import METRICS
 
 Lines = dict[str, tuple[str, ...]]

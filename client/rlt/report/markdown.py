@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlt.metric_text import draw_sparkline, format_number
+from rlt.metric_text import WINDOW, draw_sparkline, format_number
 from rlt.report.comparison import flatten
-from rlt.report.summary import UNITS, WINDOW, Origin, compute_throughput, compute_time_shares, summarize_metrics
+from rlt.report.summary import UNITS, Origin, compute_throughput, compute_time_shares, summarize_metrics
 from rlt.runs.run import Run
 
 SPARKLINE_WIDTH = 24

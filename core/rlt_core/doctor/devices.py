@@ -69,7 +69,7 @@ def inspect_accelerators(facts: ClusterFacts, nodes: tuple[Node, ...], found: Ma
     if shared:
         how = ", ".join(sorted({str(found[name].slicing) for name in shared}))
         yield warning("accelerators", f"GPUs are divided ({how}) on {join_names(shared)}.", PAGE)
-    missing = {node.name: reason for node in nodes if (reason := _explain_missing(node, found[node.name].vendor))}
+    missing = {node.name: lack for node in nodes if (lack := _explain_missing(node, found[node.name].vendor))}
     for (resource, reason), names in sorted(_group_names(missing).items()):
         report = warning if kinds else error
         plugin = PLUGINS[aliases.GPU_RESOURCES[resource]]

@@ -230,7 +230,8 @@ READINGS = [each.name for each in fields(ClusterFacts) if each.type == "Reading"
     "name", [name for name in READINGS if name not in ("leases", "resource_slices", "attachments")]
 )
 def test_what_may_not_be_read_is_a_line_with_the_missing_right(name: str) -> None:
-    found = examine(replace(GOOD, **{name: Reading(forbidden=f"list {name}")}))
+    change: dict[str, Any] = {name: Reading(forbidden=f"list {name}")}
+    found = examine(replace(GOOD, **change))
     unread = [line for line in found if line.fix == RIGHTS]
     assert unread
     assert all(line.state == State.UNKNOWN and f"right to list {name}" in line.message for line in unread)
@@ -238,7 +239,8 @@ def test_what_may_not_be_read_is_a_line_with_the_missing_right(name: str) -> Non
 
 
 def test_nothing_may_be_read() -> None:
-    found = examine(replace(GOOD, **dict.fromkeys(READINGS, Reading(forbidden="list all"))))
+    change: dict[str, Any] = dict.fromkeys(READINGS, Reading(forbidden="list all"))
+    found = examine(replace(GOOD, **change))
     assert {line.state for line in found if line.topic != "kubernetes"} == {State.UNKNOWN}
 
 

@@ -58,8 +58,8 @@ async def observe_ray(
         ray_job = await _get_job(send, head, submission_id)
         if ray_job is None and step_id:
             step = await _get_with_log(send, head, step_id)
-            progress = await _get_download(send, head, step_id, step[0]) if step else None
-            return Ray(step=RayStep(step_id, *step, progress) if step else None)
+            download = await _get_download(send, head, step_id, step[0]) if step else None
+            return Ray(step=RayStep(step_id, *step, download) if step else None)
         if ray_job is None:
             preflight = await _get_with_log(send, head, preflight_id) if preflight_id else None
             return Ray(preflight=RayPreflight(*preflight) if preflight else None)
@@ -128,8 +128,8 @@ async def _get_download(send: Send, head: Head, step_id: str, ray_job: RayJob) -
     """The progress of a running download, from the end of its output; None for other programs."""
     if ray_job.status != "RUNNING":
         return None
-    size = {"lines": MAX_PROGRESS_LINES, "max_bytes": MAX_DESCRIPTION_LENGTH}
-    text = await _get_file(send, head, ray_job, f"job-driver-{step_id}.log", **size)
+    name = f"job-driver-{step_id}.log"
+    text = await _get_file(send, head, ray_job, name, lines=MAX_PROGRESS_LINES, max_bytes=MAX_DESCRIPTION_LENGTH)
     return read_progress(text) if text else None
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 
+import observed as o
 import pytest
 import yaml
 from apiserver.command_line import Rlt
@@ -64,3 +66,47 @@ def test_watch_prints_one_line_of_json_per_change(rlt: Rlt, job_file: str, opera
         *_, last = phases
         assert last == "Failed"
         assert watching.wait(timeout=300) == 1
+
+
+def test_several_names_and_files_select_jobs(kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str) -> None:
+    rlt("submit", job_file)
+    kubernetes.create_job(namespace, o.SPEC, "other")
+    assert rlt("get", "rltj/sum", "other", "-o", "name").stdout.split() == [
+        "rltrainingjob.rlt.dev/sum",
+        "rltrainingjob.rlt.dev/other",
+    ]
+    assert json.loads(rlt("get", "-f", job_file, "-o", "json").stdout)["metadata"]["name"] == "sum"
+    assert "RLTrainingJob nosuch does not exist" in rlt("get", "sum", "nosuch", expected=1).stderr
+
+
+def test_get_watch_prints_a_row_for_each_change(
+    kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str
+) -> None:
+    rlt("submit", job_file)
+    with rlt.start("get", "--watch", "-o", "name") as watching:
+        assert watching.stdout
+        assert watching.stdout.readline() == "rltrainingjob.rlt.dev/sum\n"
+        kubernetes.create_job(namespace, o.SPEC, "later")
+        assert watching.stdout.readline() == "rltrainingjob.rlt.dev/later\n"
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=300) == 130
+
+
+def test_delete_selects_by_file_and_label(kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str) -> None:
+    rlt("submit", job_file)
+    kubernetes.create_job(namespace, o.SPEC, "other")
+    kubernetes.patch(namespace, "rltrainingjob", "other", {"metadata": {"labels": {"team": "a"}}})
+    assert rlt("delete", "-l", "team=b", "--yes").stderr == "no jobs with labels team=b\n"
+    assert rlt("delete", "-l", "team=a", "--yes").stdout == "other deleted\n"
+    assert rlt("delete", "-f", job_file, "--yes").stdout == "sum deleted\n"
+    assert rlt("get", "-o", "name").stdout == ""
+
+
+def test_events_of_the_job_are_listed(rlt: Rlt, job_file: str, operator: Operator) -> None:
+    rlt("submit", job_file)
+    rlt("cancel", "sum")
+    rlt("wait", "sum", "--for=condition=Failed", "--timeout", "300s")
+    events = json.loads(rlt("events", "sum", "-o", "json").stdout)
+    assert "Cancelled" in [event["reason"] for event in events]
+    assert rlt("events", "sum").stdout.startswith("LAST SEEN")
+    assert "does not exist" in rlt("events", "nosuch", expected=1).stderr

@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import observed as o
 import pytest
+import yaml
+from apiserver.command_line import Rlt
 from apiserver.in_cluster import Kubernetes, Webhook
 from apiserver.waiting import eventually
 from cryptography import x509
@@ -87,6 +90,16 @@ def test_a_missing_runtime_is_a_warning(webhook: Webhook, namespace: str) -> Non
         webhook.kubernetes.kubectl(
             "create", "-n", namespace, "--warnings-as-errors", "-f", "-", input=json.dumps(manifest)
         )
+
+
+def test_submit_prints_the_warnings_of_the_webhook(webhook: Webhook, rlt: Rlt, job_file: str) -> None:
+    manifest = yaml.safe_load(Path(job_file).read_text())
+    manifest["spec"]["runtimeRef"] = {"name": "big"}
+    Path(job_file).write_text(yaml.safe_dump(manifest))
+    lines = rlt("submit", job_file).stderr.splitlines()
+    assert [line for line in lines if line.startswith("warning: ")] == [
+        "warning: spec.runtimeRef.name: big: this RLRuntime does not exist yet; the job waits until it is created"
+    ]
 
 
 def test_a_limit_of_a_runtime_applies_to_its_jobs(webhook: Webhook, namespace: str) -> None:

@@ -18,7 +18,7 @@ from rlt_core.kubernetes.client import KubernetesApi
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
-from rlt_operator.lifecycle import drain, running, stopping, terminal
+from rlt_operator.lifecycle import drain, run_record, running, stopping, terminal
 from rlt_operator.memory import clocks
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Observed
@@ -199,7 +199,7 @@ def a_missing_answer_is_a_lost_head() -> Iterator[None]:
 @contextmanager
 def the_cluster_is_deleted_without_its_record() -> Iterator[None]:
     """A failed request to store the record of the run does not stop the deletion of the cluster that has it."""
-    real = plan.find_record
+    real = run_record.find_record
 
     def find_record(*arguments: Any) -> Any:
         found = real(*arguments)

@@ -23,6 +23,7 @@ def build_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> S
         temperature=config.rollout.temperature,
         top_p=config.rollout.top_p,
         top_k=config.rollout.top_k,
+        min_p=config.rollout.min_p,
         max_tokens=config.data.max_response_length,
         stop_token_ids=stop_token_ids,
     )

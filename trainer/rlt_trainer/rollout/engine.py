@@ -36,10 +36,12 @@ class Sampling:
     """Tokens that end a response. The response includes them."""
     top_k: int = -1
     """Number of most probable tokens to sample from. -1: all."""
+    min_p: float = 0.0
+    """Minimum probability, as a share of the most probable token's. 0: none."""
 
     def greedy(self) -> Sampling:
         """Return greedy sampling with the same limits, for validation and ReMax's baseline."""
-        return replace(self, temperature=0.0, top_p=1.0, top_k=-1)
+        return replace(self, temperature=0.0, top_p=1.0, top_k=-1, min_p=0.0)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -251,18 +252,26 @@ def sample_rows(
 
 
 def compute_log_distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Return log-probabilities [B, V] in float32 after temperature, top_k and top_p, in vLLM's order.
+    """Return log-probabilities [B, V] in float32 after temperature, min_p, top_k and top_p, in vLLM's order.
 
     Greedy sampling does not scale the logits (temperature 1).
     """
     logits = logits.float()
     if sampling.temperature > 0:
         logits = logits / sampling.temperature
+    if sampling.min_p > 0:
+        logits = keep_min_p(logits, sampling.min_p)
     if 0 < sampling.top_k < logits.shape[-1]:
         logits = keep_top_k(logits, sampling.top_k)
     if sampling.top_p < 1:
         logits = keep_top_p(logits, sampling.top_p)
     return torch.log_softmax(logits, dim=-1)
+
+
+def keep_min_p(logits: Tensor, min_p: float) -> Tensor:
+    """Set `logits` [B, V] of tokens with less than `min_p` times the highest probability to minus infinity."""
+    threshold = logits.amax(dim=-1, keepdim=True) + math.log(min_p)
+    return logits.masked_fill(logits < threshold, -torch.inf)
 
 
 def keep_top_k(logits: Tensor, top_k: int) -> Tensor:

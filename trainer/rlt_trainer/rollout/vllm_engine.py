@@ -296,6 +296,7 @@ def _parameters(request: Request) -> SamplingParams:
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,
+        min_p=sampling.min_p,
         max_tokens=request.max_tokens,
         stop_token_ids=list(sampling.stop_token_ids),
         seed=request.seed,

@@ -189,6 +189,7 @@ def _list_running(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield "spec.rollout.engine", rollout.engine != "vllm", reason, REMOVE
     reason = "its agentic pipeline is another program: use framework.type: command"
     yield "spec.rollout.multiTurn", rollout.multi_turn is not None, reason, REMOVE
+    yield "spec.rollout.minP", rollout.min_p > 0, "it has no option for it", REMOVE
     counts = {group.accelerator.count for group in spec.cluster.workers if group.accelerator}
     reason = "all its nodes have the same number of devices"
     fix = "use the same accelerator.count"

@@ -14,7 +14,7 @@ from rlt_api.frameworks.known_program import Shortened
 from rlt_api.frameworks.preflight import compute_batch, format_options, reject_trial
 
 PARALLEL = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-"""Megatron's sizes whose product is the accelerators of one share of a batch."""
+"""Megatron's sizes whose product is the accelerators of a data-parallel share."""
 NEVER = 10**9
 
 

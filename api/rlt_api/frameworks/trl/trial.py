@@ -1,6 +1,6 @@
 """TRL's options for the preflight check `training-step`: one step in a folder. Pure.
 
-The options replace those of the file of --config. The batch may be there, so that the step has the job's own.
+The options replace the settings in the file of --config. The batch may be in it, so that the step has the job's own.
 """
 
 from __future__ import annotations

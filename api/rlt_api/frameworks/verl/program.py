@@ -21,7 +21,7 @@ SEPARATE = ("fully_async_policy.fully_async_main", "one_step_off_policy.main_ppo
 
 
 CONFIGS = {"ppo_trainer": "dp", "ppo_megatron_trainer": "megatron"}
-"""Name of a config of main_ppo -> the engine that it selects (verl/trainer/config)."""
+"""Config of main_ppo -> the engine that it selects (verl/trainer/config)."""
 
 
 def read_call(call: Call) -> Program:
