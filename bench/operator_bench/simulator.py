@@ -32,7 +32,7 @@ from rlt_pod.report.driver_report import METRICS_PORT, PROGRESS_PREFIX
 
 STEPS = 400
 NUM_METRICS = 70
-"""Size of the record of each run, as of a long run of the trainer: 90 kB."""
+"""Each run has a record of 90 kB, as a long run of the trainer has."""
 
 
 @cache

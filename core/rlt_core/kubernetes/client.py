@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,7 +188,7 @@ class KubernetesApi:
         content = "application/merge-patch+json"
         _parse_response(*await self.send("PATCH", path, query=query, body=patch, content=content))
 
-    async def patch(self, path: str, operations: list[Manifest]) -> Manifest:
+    async def patch(self, path: str, operations: Sequence[Manifest]) -> Manifest:
         """Apply a JSON Patch (RFC 6902). Unknown fields are an error. Returns the object as stored. Raises ApiError.
 
         An operation on /metadata/resourceVersion is a precondition: the status is 409 if the object is at another one.

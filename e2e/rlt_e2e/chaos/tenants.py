@@ -135,7 +135,7 @@ def flood_webhook(target: Target) -> str:
 
 
 def answer_malformed(target: Target) -> str:
-    """Run a job whose head answers the operator with bytes that are not Ray's, until the status says so."""
+    """Run a job whose head answers the operator with bytes that are not Ray's, until the status names it."""
     cluster = target.cluster
     before = prepare(cluster)
     files = {"sitecustomize.py": HOSTILE_DASHBOARD}

@@ -114,7 +114,7 @@ def test_a_running_job_that_changes_nothing_needs_no_request(
     before = operator.requests()
     eventually("three more polls", lambda: operator.polls() >= polls + 4)
     found = operator.requests() - before
-    assert found.total() == found["GET rltrainingjobs"] <= 1, "a list of the metadata of all jobs may be due"
+    assert found.total() == found["GET rltrainingjobs"] <= 1, "a metadata list of all jobs may be due"
     gate.open()
     kubernetes.wait(namespace, "Succeeded")
     print(sorted((operator.requests() - before).items()))
