@@ -67,7 +67,7 @@ class RequestOptions(TypedDict, total=False):
     """Options of a request."""
 
     query: dict[str, str]
-    body: Manifest | list[Manifest] | None
+    body: Manifest | Sequence[Manifest] | None
     content: str
     """Content type of the body. JSON by default."""
     accept: str
