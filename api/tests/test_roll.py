@@ -18,6 +18,7 @@ from rlt_api.validation.validate import validate_job
 from rlt_pod.command.roll_layout import list_contradictions, parse_devices
 
 TRAIN = "actor_train"
+REFERENCE = {"algorithm.klLossCoef": 0.001}
 OPTIONS = "actor_train.strategy_args.strategy_config"
 
 
@@ -71,13 +72,13 @@ def test_mini_batch_is_micro_batch_times_accumulation_times_shares(changes: dict
 
 
 def test_roles_of_separate_groups_have_no_common_device() -> None:
-    config: Any = build_config(resolve(TABLE["separate"]), RUN)
+    config: Any = build_config(resolve({**TABLE["separate"], **REFERENCE}), RUN)
     assert config["actor_train"]["device_mapping"] == config["reference"]["device_mapping"] == "list(range(0,16))"
     assert config["actor_infer"]["device_mapping"] == "list(range(16,24))"
 
 
 def test_strategies_of_the_overrides_get_their_own_options() -> None:
-    config: Any = build_config(resolve(TABLE["megatron"]), RUN)
+    config: Any = build_config(resolve({**TABLE["megatron"], **REFERENCE}), RUN)
     assert "fsdp_size" not in config["actor_train"]["strategy_args"]["strategy_config"]
     assert config["reference"]["strategy_args"]["strategy_name"] == "megatron_infer"
     assert config["reference"]["strategy_args"]["strategy_config"]["tensor_model_parallel_size"] == 2

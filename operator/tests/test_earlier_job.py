@@ -11,6 +11,7 @@ import pytest
 from reconcile_loop import CONFIG_MAP, KEY, PATH, RAY_CLUSTER, FakeApi, Loop
 from verl_jobs import VERL
 
+from rlt_api.schema.crd import KIND
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core.job import Manifest
@@ -37,7 +38,7 @@ def stage_1(spec: dict[str, Any] = OTHER, *, ended: str | None = "Succeeded", **
 
 def start(spec: dict[str, Any] = SPEC, other: Manifest | None = None) -> Loop:
     """The operator's process, with the new job and the other one."""
-    loop = Loop(FakeApi({PATH: {**copy.deepcopy(o.manifest(spec)), "status": {}}}))
+    loop = Loop(FakeApi({PATH: {"kind": KIND, **copy.deepcopy(o.manifest(spec)), "status": {}}}))
     if other:
         loop.cache.jobs.put(other)
     return loop

@@ -142,7 +142,7 @@ class ProgressReport(ApiModel):
     """Prompt and response tokens of the latest step per second, over all workers."""
     metrics: ProgressMetrics = ProgressMetrics()
     """Metrics of the latest step."""
-    reward: float | None = None
+    reward: Annotated[float, Field(ge=-1e300, le=1e300)] | None = None
     """Mean of metrics.reward over the latest ten steps: the reward of the run."""
     broken_rules: Annotated[list[BrokenMetricRule], Field(max_length=64)] = []
     """The rules of spec.observability.metricRules that are broken."""
