@@ -179,9 +179,12 @@ class World:
         return [each for each in self.server.streams[resource] if not self.process.knows(resource, each)]
 
     def deliver(self, resource: str) -> None:
-        """The watch delivers what it has. The list that repairs a watch of kopf comes alone, after that."""
+        """The watch delivers what it has. The list that repairs a watch of kopf comes after what kopf reports anew."""
         CLOCK.seconds = self.server.seconds
-        run_now(self.process.deliver(resource, self.server.take(resource)))
+        changes = self.server.take(resource)
+        if all(self.process.knows(resource, each) for each in changes):
+            changes = (*changes, *self.server.take(resource))
+        run_now(self.process.deliver(resource, changes))
 
     def poll(self) -> bool:
         """Ask the head. Returns whether the answer has changed."""
