@@ -207,4 +207,4 @@ def _has_verdict(job: Job) -> bool:
 
 
 def _names_answer(job: Job) -> bool:
-    return "cannot be read" in job["status"].get("message", "")
+    return "waiting for Ray's job API: the answer to" in job["status"].get("message", "")
