@@ -179,7 +179,7 @@ class World:
         return [each for each in self.server.streams[resource] if not self.process.knows(resource, each)]
 
     def deliver(self, resource: str) -> None:
-        """The watch delivers what it has. The list that repairs a watch of kopf comes after what kopf reports anew."""
+        """The watch delivers what it has. The list that repairs a watch of kopf comes after what kopf reports."""
         CLOCK.seconds = self.server.seconds
         changes = self.server.take(resource)
         if all(self.process.knows(resource, each) for each in changes):
