@@ -57,7 +57,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections. It also happens when the client is no longer used, and at the end of the program."""
+        """Close the connections. They are also closed when the client is deleted, and at the end of the program."""
         self._close()
 
     def submit(self, job: Job, *, dry_run: bool = False, force_conflicts: bool = False) -> Job:

@@ -1,4 +1,4 @@
-"""A client closes its connections by itself: at the end of the program, and when it is no longer used."""
+"""The connections of a client are closed at the end of the program, and when the client is deleted."""
 
 from __future__ import annotations
 

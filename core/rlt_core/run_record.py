@@ -12,7 +12,7 @@ import binascii
 import json
 import zlib
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
@@ -62,7 +62,7 @@ class RunRecord(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, alias_generator=to_camel)
 
-    version: Literal[RECORD_VERSION]  # type: ignore[valid-type]
+    version: Annotated[int, Field(ge=RECORD_VERSION, le=RECORD_VERSION)]
     steps: Annotated[list[int], Field(max_length=MAX_STEPS)]
     metrics: dict[str, list[Number | None]]
     """Name -> the values of the steps. None: not recorded, or not finite."""

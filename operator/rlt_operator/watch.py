@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import kopf
-from kopf._cogs.structs.references import Insights
+from kopf._cogs.structs.references import Insights, NamespaceName
 
 from rlt_api.schema.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION
 from rlt_core.job import Manifest
@@ -133,7 +133,7 @@ class KopfWatch:
             changed.clear()
             async with insights.revised:
                 insights.namespaces.clear()
-                insights.namespaces.update(self._namespaces)  # type: ignore[arg-type] # a NewType of str
+                insights.namespaces.update(None if each is None else NamespaceName(each) for each in self._namespaces)
                 insights.revised.notify_all()
             await changed.wait()
 

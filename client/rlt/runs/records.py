@@ -84,7 +84,7 @@ async def find_rollouts(
 async def find_kept_records(connection: Connection, job: Manifest, error: UnavailableError) -> RunRecords:
     """The records that outlive the driver: those that the operator has kept, else those in the volume.
 
-    Raises `error`, which explains why there is no driver, if there are none.
+    Raises `error`, which explains why the driver cannot be asked, if neither has them.
     """
     record = await get_kept_record(connection, job)
     if record is not None:

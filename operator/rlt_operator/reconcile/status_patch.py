@@ -19,7 +19,7 @@ def dump_changed(status: RLTrainingJobStatus, other: RLTrainingJobStatus) -> Man
 def build_status_patch(version: str, before: Manifest | None, after: Manifest) -> list[Manifest]:
     """Build the patch from one status to another, or from a part of it to the same part. `before` is None without one.
 
-    Rejected if the job is no longer at the resourceVersion `version`.
+    The API server rejects it if the job has another resourceVersion than `version`.
     """
     same_version = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
     if before is None:

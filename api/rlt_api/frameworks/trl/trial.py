@@ -11,8 +11,8 @@ from rlt_api.frameworks.preflight import format_options
 
 
 def shorten(program: Program, directory: str) -> Shortened:
-    """Build the options for one step (transformers.TrainingArguments). TRL's scripts load no checkpoint: there is no
-    second start."""
+    """Build the options for one step (transformers.TrainingArguments). TRL's scripts load no checkpoint, so that a
+    second start proves nothing."""
     settings = {
         "max_steps": 1,
         "logging_steps": 1,
