@@ -143,6 +143,20 @@ def test_a_model_of_unknown_size_needs_parameters() -> None:
     assert job["spec"]["model"] == {"path": "org/mine", "parameters": "7B"}
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--model", "a" * 5000], "error: spec.model.path: "),
+        (["--model", "../etc; rm"], "error: spec.model.path: ../etc; rm: is neither an absolute path"),
+        (["--model", "org/mine", "--parameters", "7Q"], 'error: spec.model.parameters: "7Q": must match'),
+    ],
+)
+def test_an_invalid_model_is_named_before_settings_are_searched(options: list[str], error: str) -> None:
+    done = rlt("init", *options)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith(error)
+
+
 @pytest.mark.parametrize("options", [["dapo"], ["--kind", "runtime"], ["--runtime", "a"], ["--full"], ["--list"]])
 def test_a_first_job_is_not_combined_with_an_example(options: list[str]) -> None:
     done = rlt("init", "--model", "Qwen/Qwen3-8B", *options)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from rlt.first_job.request import PRESETS, Request
+from rlt.first_job.request import PRESETS, NoFirstJobError, Request
 from rlt.first_job.settings import fit_job
 from rlt.yaml_text import to_yaml
 from rlt_api.blocks.model import Model
@@ -22,6 +22,7 @@ from rlt_api.schema.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import PROGRAMS_PATH
 from rlt_api.spec.worker_groups import training_group
+from rlt_api.validation.validate import validate_job
 
 CLAIM = "rlt-runs"
 """Name of the PVC, as in the examples."""
@@ -70,6 +71,7 @@ class FirstJob:
 def build_first_job(request: Request, name: str | None = None) -> FirstJob:
     """Build the manifests. Raises NoFirstJobError if no settings fit."""
     runtime = _build_runtime(request)
+    _require_model(request, runtime["spec"])
     fitted = fit_job(request, _draft_job(request), runtime["spec"])
     job = {
         "apiVersion": f"{GROUP}/{VERSION}",
@@ -111,11 +113,20 @@ def _build_runtime(request: Request) -> dict[str, Any]:
     return {"apiVersion": f"{GROUP}/{VERSION}", "kind": RUNTIME_KIND, "metadata": metadata, "spec": spec}
 
 
+def _require_model(request: Request, runtime: Mapping[str, Any]) -> None:
+    """Raises NoFirstJobError if the model's name or its number of parameters is invalid."""
+    for finding in validate_job("first", {"model": _describe_model(request)}, runtime).findings:
+        if finding.field in ("spec.model.path", "spec.model.parameters"):
+            raise NoFirstJobError(str(finding))
+
+
+def _describe_model(request: Request) -> dict[str, Any]:
+    return {"path": request.model, **({"parameters": request.parameters} if request.parameters else {})}
+
+
 def _draft_job(request: Request) -> dict[str, Any]:
     """The spec without the settings that depend on memory."""
-    model: dict[str, Any] = {"path": request.model}
-    if request.parameters:
-        model["parameters"] = request.parameters
+    model = _describe_model(request)
     if request.lora:
         shape = model_shape(Model(path=request.model))
         has_experts = shape is not None and shape.experts > 1
