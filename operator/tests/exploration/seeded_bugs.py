@@ -11,7 +11,9 @@ from unittest import mock
 
 from exploration.api_server import ApiServer
 
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
+from rlt_core import job as jobs
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi
@@ -21,11 +23,14 @@ from rlt_operator.conditions import format_time
 from rlt_operator.lifecycle import drain, run_record, running, stopping, terminal
 from rlt_operator.memory import clocks
 from rlt_operator.memory.parts import PARTS
-from rlt_operator.observation import Observed
-from rlt_operator.reconcile import apply, plan, status
+from rlt_operator.observation import Config, Observed
+from rlt_operator.reconcile import apply, blocking, children, plan, status, unused_programs
 from rlt_operator.reconcile import reconcile as reconciliation
+from rlt_operator.reconcile.backoff import Backoff
 from rlt_operator.reconcile.children import write_child as write_child_of_job
+from rlt_operator.reconcile.failures import Failures
 from rlt_operator.verdict import Verdict
+from rlt_operator.work_queue import Key
 
 
 @contextmanager
@@ -206,6 +211,65 @@ def the_cluster_is_deleted_without_its_record() -> Iterator[None]:
         return found and replace(found, retries=False)
 
     with mock.patch.object(plan, "find_record", find_record):
+        yield
+
+
+@contextmanager
+def the_programs_of_another_version_are_deleted() -> Iterator[None]:
+    """The new leader looks for RayClusters that mount them in its cache alone, which may be behind."""
+
+    async def is_mounted(*arguments: object) -> bool:
+        return False
+
+    with mock.patch.object(unused_programs, "_is_mounted", is_mounted):
+        yield
+
+
+@contextmanager
+def an_upgrade_writes_the_config_map_again() -> Iterator[None]:
+    """The ConfigMap of a RayCluster has to be as this version renders it."""
+    real = plan._restore_config
+
+    def restore_config(job: Job, spec: RLTrainingJobSpec, found: Config | None) -> tuple[Manifest, ...]:
+        return real(job, spec, found and replace(found, is_unchanged=False))
+
+    with (
+        mock.patch.object(plan, "_restore_config", restore_config),
+        mock.patch.object(children, "_is_unchanged_config", return_value=False),
+    ):
+        yield
+
+
+@contextmanager
+def a_rollback_loses_what_the_newer_version_recorded() -> Iterator[None]:
+    """A status write has no fields that this version does not know."""
+    with mock.patch.object(jobs, "_list_newer_fields", return_value={}):
+        yield
+
+
+@contextmanager
+def the_report_of_a_failure_ends_its_delay() -> Iterator[None]:
+    """The watch event of the operator's own report counts as a change by the user."""
+    real = Backoff.set_resource_version
+
+    def set_resource_version(self: Backoff, key: Key, version: str) -> None:
+        real(self, key, str(int(version) - 1))
+
+    with mock.patch.object(Backoff, "set_resource_version", set_resource_version):
+        yield
+
+
+@contextmanager
+def a_repaired_job_stays_in_quarantine() -> Iterator[None]:
+    """A success does not reset the delay: the next failure has a longer one."""
+    with mock.patch.object(Failures, "end_quarantine"):
+        yield
+
+
+@contextmanager
+def a_job_that_blocks_is_not_delayed() -> Iterator[None]:
+    """Each reconciliation of the job blocks all others, as often as its objects change."""
+    with mock.patch.object(blocking, "MAX_BLOCKING_S", 10.0):
         yield
 
 

@@ -13,13 +13,17 @@ from exploration.invariants import (
     Violation,
     a_cluster_has_a_job,
     a_deadline_applies,
+    a_failing_job_is_quarantined,
+    another_version_changes_no_child,
     at_most_one_live_cluster,
+    mounted_programs_stay,
     own_stop_does_not_fail,
     program_ends_before_its_cluster,
     terminal_is_sticky,
     the_operators_faults_end_no_attempt,
     the_record_is_stored_before_the_cluster_is_deleted,
     users_objects_are_untouched,
+    what_another_version_recorded_stays,
 )
 from exploration.simulation import simulation
 
@@ -96,6 +100,36 @@ SEEDED = [
         bugs.a_read_removes_a_newer_object,
         "job_converges",
         Bounds(disturbances=2, faults=1, depth=2, starts=("ended",)),
+    ),
+    Seeded(
+        bugs.the_programs_of_another_version_are_deleted,
+        mounted_programs_stay.__name__,
+        Bounds(upgrades=1, depth=4, starts=NEW),
+    ),
+    Seeded(
+        bugs.an_upgrade_writes_the_config_map_again,
+        another_version_changes_no_child.__name__,
+        Bounds(upgrades=1, depth=4, starts=NEW),
+    ),
+    Seeded(
+        bugs.a_rollback_loses_what_the_newer_version_recorded,
+        what_another_version_recorded_stays.__name__,
+        Bounds(disturbances=1, upgrades=1, newer=True, depth=4, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.the_report_of_a_failure_ends_its_delay,
+        "applying_again_changes_nothing",
+        Bounds(breakages=1, depth=3, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.a_repaired_job_stays_in_quarantine,
+        a_failing_job_is_quarantined.__name__,
+        Bounds(breakages=1, depth=3, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.a_job_that_blocks_is_not_delayed,
+        a_failing_job_is_quarantined.__name__,
+        Bounds(breakages=1, depth=3, starts=RUNNING),
     ),
     Seeded(
         bugs.a_job_is_not_read_before_its_cluster_is_created,
