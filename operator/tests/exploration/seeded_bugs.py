@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -15,8 +17,10 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
 from rlt_core import job as jobs
 from rlt_core.job import Job, Manifest
-from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes import api_paths, fair_queue, fair_slots
 from rlt_core.kubernetes.client import KubernetesApi
+from rlt_core.kubernetes.fair_queue import Urgency
+from rlt_core.kubernetes.fair_slots import FairSlots
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
@@ -270,6 +274,44 @@ def a_repaired_job_stays_in_quarantine() -> Iterator[None]:
 def a_job_that_blocks_is_not_delayed() -> Iterator[None]:
     """Each reconciliation of the job blocks all others, as often as its objects change."""
     with mock.patch.object(blocking, "MAX_BLOCKING_S", 10.0):
+        yield
+
+
+@contextmanager
+def a_namespace_spends_nothing() -> Iterator[None]:
+    """A namespace keeps its turn as long as it has requests."""
+    with mock.patch.object(fair_queue, "_Waiting", functools.partial(fair_queue._Waiting, credit=1000)):
+        yield
+
+
+@contextmanager
+def progress_goes_before_stops() -> Iterator[None]:
+    """The least urgent request of a namespace is sent first."""
+
+    def find_next(self: fair_queue._Waiting[Any]) -> Urgency | None:
+        return next((urgency for urgency in reversed(Urgency) if self.items[urgency]), None)
+
+    with mock.patch.object(fair_queue._Waiting, "find_next", find_next):
+        yield
+
+
+@contextmanager
+def a_cancelled_request_keeps_its_slot() -> Iterator[None]:
+    """A request that is cancelled in the moment in which it gets a slot does not release it."""
+
+    @asynccontextmanager
+    async def hold(self: FairSlots, cost: int = 1) -> AsyncIterator[None]:
+        flow = fair_slots._flow.get()
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.push(flow, cost, turn)
+        self._start()
+        await turn
+        try:
+            yield
+        finally:
+            self._release(flow)
+
+    with mock.patch.object(FairSlots, "hold", hold):
         yield
 
 

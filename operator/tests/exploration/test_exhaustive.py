@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from exploration.bounds import DEEP, Bounds
+from exploration.fair_slots import RequestBounds
 from exploration.simulation import simulation
 
 BOUNDS = {
@@ -33,3 +34,10 @@ def test_every_state_keeps_the_invariants_and_settles(name: str) -> None:
         search = (DEEP_BOUNDS if DEEP else BOUNDS)[name].explore()
     print(f"{name}: {len(search.found)} states, {search.transitions} transitions")
     assert len(search.found) > 300
+
+
+def test_every_order_of_requests_is_fair_and_loses_no_slot() -> None:
+    bounds = RequestBounds(depth=12, requests=9) if DEEP else RequestBounds(depth=5)
+    states = bounds.explore()
+    print(f"requests: {states} states")
+    assert states > 300

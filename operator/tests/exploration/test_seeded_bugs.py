@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from exploration import seeded_bugs as bugs
 from exploration.bounds import Bounds
+from exploration.fair_slots import RequestBounds
 from exploration.invariants import (
     Violation,
     a_cluster_has_a_job,
@@ -35,7 +36,7 @@ class Seeded:
     bug: Callable[[], AbstractContextManager[None]]
     broken: str
     """The invariant."""
-    bounds: Bounds
+    bounds: Bounds | RequestBounds
 
 
 RUNNING = ("running",)
@@ -131,6 +132,9 @@ SEEDED = [
         a_failing_job_is_quarantined.__name__,
         Bounds(breakages=1, depth=3, starts=RUNNING),
     ),
+    Seeded(bugs.a_namespace_spends_nothing, "namespaces_take_turns", RequestBounds(depth=4)),
+    Seeded(bugs.progress_goes_before_stops, "no_slot_is_idle", RequestBounds(depth=4)),
+    Seeded(bugs.a_cancelled_request_keeps_its_slot, "no_slot_is_lost", RequestBounds(depth=4)),
     Seeded(
         bugs.a_job_is_not_read_before_its_cluster_is_created,
         a_cluster_has_a_job.__name__,
