@@ -29,7 +29,7 @@ COMMANDS = {
     "get": "List jobs, or show one job",
     "status": "Show everything about a job on one page",
     "watch": "Follow a job until it ends",
-    "wait": "Wait until a condition of a job is True",
+    "wait": "Wait until a condition of a job is True, or until the job is deleted",
     "logs": "Show the log of a job or of one of its pods",
     "events": "Show the events of a job, its Ray cluster and its pods",
     "ui": "Show runs on a page in the browser: metrics, rollouts, times and state",
