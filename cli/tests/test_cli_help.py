@@ -29,7 +29,7 @@ def test_a_mistyped_command_gets_a_suggestion() -> None:
     done = run("valdate", "job.yaml")
     assert done.exit_code == 2
     assert "No such command 'valdate'. Did you mean validate?" in done.stderr
-    assert "Did you mean describe?" in run("descibe", "sum").stderr
+    assert "Did you mean apply?" in run("applz", "sum").stderr
 
 
 @pytest.mark.parametrize(

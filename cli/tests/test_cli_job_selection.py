@@ -26,7 +26,7 @@ def test_a_job_can_have_the_name_of_the_type() -> None:
     assert parse_names(["rltj"]) == (JobName("rltj"),)
 
 
-def test_the_type_alone_is_no_name_beside_a_selector() -> None:
+def test_the_type_alone_is_not_a_name_beside_a_selector() -> None:
     assert parse_names(["rltj"], type_alone=True) == ()
     assert parse_names(["rltj", "a"], type_alone=True) == (JobName("a"),)
 

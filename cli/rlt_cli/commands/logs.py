@@ -27,9 +27,7 @@ from rlt_core.kubernetes import api_paths
 @click.option("--pod", metavar="POD", help="Show the log of this pod.")
 @click.option("--worker", type=click.IntRange(min=0), metavar="N", help="Show the log of worker pod N, from 0.")
 @click.option("--head", is_flag=True, help="Show the log of the head pod, which is Ray's own log.")
-@click.option(
-    "-c", "--container", metavar="CONTAINER", help="Show the log of this container of the pod.  [default: Ray's]"
-)
+@click.option("-c", "--container", metavar="CONTAINER", help="Show this container's log.  [default: Ray's]")
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until it ends.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Show only the last N lines.")
 @click.option(
