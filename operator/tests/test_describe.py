@@ -22,7 +22,7 @@ METRICS = {"reward": 0.5, "kl": 0.01, "entropy": 1.5, "response_length": 3.5, "l
 
 
 def describe(content: dict[str, Any]) -> Iterator[str]:
-    """The fields as kubectl prints those of a custom resource, without indentation (printUnstructuredContent)."""
+    """A custom resource as kubectl prints it, without indentation (printUnstructuredContent)."""
     for name, value in sorted(content.items()):
         if not isinstance(value, dict | list):
             yield f"{name}:\t{value}"

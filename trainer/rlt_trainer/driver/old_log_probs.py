@@ -63,7 +63,7 @@ def find_own_rows(config: TrainingConfig, mask: Tensor, trajectories: Tensor) ->
     """
     if is_bypassed(config.algorithm) or needs_pass(config):
         return None
-    mini_batches = trajectories // (config.training.ppo_mini_batch_size * config.rollout.n)
+    mini_batches = trajectories // (config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt)
     return mini_batches == mini_batches[mask.any(-1)].min()
 
 
