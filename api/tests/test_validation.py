@@ -165,7 +165,7 @@ def test_spec_above_512_kib_is_rejected() -> None:
 
 def test_the_size_of_a_spec_is_that_of_its_text_in_the_status() -> None:
     """Where each quote takes four bytes."""
-    for text, rule in (('"' * 10_000, None), ('"' * 65_536, "size")):
+    for text, rule in (('"' * 10_000, None), ('"' * 20_000, "size")):
         spec = merged(COMMAND, {"framework.command": [text] * 8})
         assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
 
