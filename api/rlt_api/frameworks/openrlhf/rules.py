@@ -165,6 +165,7 @@ def _list_rollout(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield "spec.rollout.multiTurn", rollout.multi_turn is not None, reason, REMOVE
     yield "spec.rollout.topK", rollout.top_k != -1, "it has no option for it", REMOVE
     yield "spec.rollout.minP", rollout.min_p > 0, "it has no option for it", REMOVE
+    yield "spec.rollout.stop", bool(rollout.stop), "it has no option for it", REMOVE
     given = rollout.to_json()
     for name in LENGTHS:
         yield f"spec.rollout.{name}", name in given, "it has no option for it", REMOVE

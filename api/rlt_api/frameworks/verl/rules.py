@@ -118,6 +118,7 @@ def _list_running(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     checkpoint = spec.checkpoint
     yield "spec.rollout.engine", rollout.engine != "vllm", "it generates with vLLM", REMOVE
     yield "spec.rollout.minP", rollout.min_p > 0, "it has no option for it", REMOVE
+    yield "spec.rollout.stop", bool(rollout.stop), "it has no option for it", REMOVE
     reason = "its tools and agents are classes in the image, selected by framework.overrides"
     yield "spec.rollout.multiTurn", rollout.multi_turn is not None, reason, REMOVE
     yield "spec.checkpoint.keepBest", checkpoint.keep_best, "it keeps the latest checkpoints", REMOVE
