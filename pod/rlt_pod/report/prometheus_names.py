@@ -66,6 +66,11 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("actor/reward_kl_penalty_coeff", "rlt_trainer_reward_kl_coefficient", "Weight of the KL term in the reward"),
     Gauge("actor/ppo_kl", "rlt_trainer_ppo_kl", "KL divergence between the policy and the sampling policy, in nats"),
     Gauge("actor/entropy", "rlt_trainer_entropy", "Mean entropy of the next-token distribution, in nats"),
+    Gauge(
+        "actor/top_entropy_threshold",
+        "rlt_trainer_top_entropy_threshold",
+        "Lowest entropy of a token that the policy loss learns from, in nats",
+    ),
     Gauge("actor/entropy_loss", "rlt_trainer_entropy_loss", "Entropy as a term of the loss, in nats"),
     Gauge("distillation/loss", "rlt_trainer_distillation_loss", "Distillation loss: on-policy the reverse KL, in nats"),
     Gauge(

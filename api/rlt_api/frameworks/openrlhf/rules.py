@@ -106,6 +106,7 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield f"{field}.filterGroups", algorithm.filter_groups is not None, reason, REMOVE
     reason = "it weights responses of the maximum length by --reward.stop_properly_penalty_coef"
     yield f"{field}.maskTruncatedCompletions", algorithm.mask_truncated_completions, reason, REMOVE
+    yield f"{field}.topEntropyQuantile", algorithm.top_entropy_quantile < 1, "it has no option for it", REMOVE
     yield f"{field}.dpo", algorithm.dpo is not None, "its DPO is another program", REMOVE
     yield f"{field}.distillation", algorithm.distillation is not None, "it has no option for it", REMOVE
     reason = "its loss takes the tokens of a micro-batch together: use its option in framework.overrides"

@@ -145,6 +145,7 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     reason = "use rewards.math_rule.query_filter_config and is_use_additional_prompts in framework.overrides"
     yield f"{field}.filterGroups", algorithm.filter_groups is not None, reason, REMOVE
     yield f"{field}.overlongBuffer", algorithm.overlong_buffer is not None, "it has no such penalty", REMOVE
+    yield f"{field}.topEntropyQuantile", algorithm.top_entropy_quantile < 1, "it has no option for it", REMOVE
     yield f"{field}.dpo", algorithm.dpo is not None, "its DPO is another pipeline", REMOVE
     reason = "its distillation is another pipeline"
     yield f"{field}.distillation", algorithm.distillation is not None, reason, REMOVE

@@ -89,6 +89,7 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield f"{field}.policyLossFunction", algorithm.policy_loss_function is not None, function, REMOVE
     reason = "responses of the maximum length always count"
     yield f"{field}.maskTruncatedCompletions", algorithm.mask_truncated_completions, reason, REMOVE
+    yield f"{field}.topEntropyQuantile", algorithm.top_entropy_quantile < 1, "it has no option for it", REMOVE
     yield f"{field}.dpo", algorithm.dpo is not None, "it trains with reinforcement learning", REMOVE
     reason = "its teachers use separate GPUs: set its distillation keys in framework.overrides"
     yield f"{field}.distillation", algorithm.distillation is not None, reason, REMOVE
