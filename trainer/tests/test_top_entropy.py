@@ -63,7 +63,7 @@ def test_each_mini_batch_has_its_threshold() -> None:
 
 
 class Workers:
-    """Train workers of a real policy: `ranks` shares of the rows of a pass."""
+    """Train workers with a real policy. Each of `ranks` gets its rows of a pass."""
 
     def __init__(self, files: str, config: TrainingConfig, ranks: int = 1) -> None:
         self._ranks = ranks
@@ -173,7 +173,7 @@ def test_no_split_of_the_batch_changes_tokens_loss_or_gradient(
 
 
 def test_a_threshold_of_each_micro_batch_would_select_other_tokens(config: MakeConfig, tiny_model: str) -> None:
-    """As in TRL, whose threshold is that of a micro-batch on all ranks."""
+    """TRL computes the threshold over a micro-batch on all ranks."""
     settings = config()
     batch = build(settings, Workers(tiny_model, settings))
     assert batch.entropy is not None
