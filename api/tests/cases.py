@@ -571,6 +571,12 @@ CASES = [
         "use topP 1 and topK -1, or bypassMode false",
     ),
     Case(
+        "data-source",
+        "spec.data.mixture",
+        {"data": {"preset": "arithmetic", "mixture": [{"source": "a", "weight": 2}]}},
+        "remove it, or add files",
+    ),
+    Case(
         "top-entropy",
         "spec.algorithm.topEntropyQuantile",
         {"algorithm.topEntropyQuantile": 0.2, "algorithm.rolloutCorrection.bypassMode": True},

@@ -260,6 +260,14 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("reward/*", "rlt_trainer_reward_detail", "Rewards by name", rest_label="metric"),
     Gauge("val/*", "rlt_trainer_validation_overall", "Metrics over the whole validation set", rest_label="metric"),
     Gauge("val-core/*", "rlt_trainer_validation", "Mean score on a validation set", rest_label="metric"),
+    Gauge("source/score/*", "rlt_trainer_source_score", "Mean score by data source", rest_label="source"),
+    Gauge(
+        "source/responses/*",
+        "rlt_trainer_source_responses",
+        "Responses by data source",
+        rest_label="source",
+    ),
+    Gauge("source/epochs/*", "rlt_trainer_source_epochs", "Passes over a data source", rest_label="source"),
     # Progress
     Gauge("training/global_step", STEP, "Steps completed"),
     Gauge("training/epoch", "rlt_trainer_epoch", "Number of the current pass over the prompts, from 0"),

@@ -21,7 +21,7 @@ from rlt_trainer.batches.rollout_batch import RolloutBatch, compute_group_number
 from rlt_trainer.batches.sequences import Experience, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.driver.data_parallel import DataParallel
-from rlt_trainer.driver.metrics import compute_critic_metrics, compute_rollout_metrics
+from rlt_trainer.driver.metrics import compute_critic_metrics, compute_rollout_metrics, compute_source_metrics
 from rlt_trainer.driver.old_log_probs import (
     EngineLogProbs,
     complete_experience,
@@ -135,7 +135,7 @@ def build_experience(
     metrics |= kl_metrics | entropy_metrics
     if passes.values is not None:
         metrics |= compute_critic_metrics(passes.values, returns, scored)
-    metrics |= batch.scores.metrics()
+    metrics |= batch.scores.metrics() | (compute_source_metrics(batch) if config.data.mixture else {})
     if batch.baselines is not None:
         metrics |= compute_baseline_metrics(batch.baselines, config.rollout.n)
     mean_advantages = compute_mean_advantages(estimated.advantages, joined)

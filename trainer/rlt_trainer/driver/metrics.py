@@ -11,6 +11,7 @@ from rlt_trainer.algorithms.masking import select
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.driver.validation_metrics import group_rows
 
 
 def compute_rollout_metrics(
@@ -31,6 +32,16 @@ def compute_rollout_metrics(
         "data/responses": float(len(batch.responses)),
         "data/prompts_consumed": float(batch.consumed),
         "train/num_gen_batches": float(batch.num_gen_batches),
+    }
+
+
+def compute_source_metrics(batch: RolloutBatch) -> dict[str, float]:
+    """Number of responses and mean score for each data source. A source whose rewards all failed has no score."""
+    rows = group_rows([prompt.data_source for prompt in batch.prompts])
+    scores = {source: batch.scores.total[numbers] for source, numbers in rows.items()}
+    return {
+        **{f"source/responses/{source}": float(len(numbers)) for source, numbers in rows.items()},
+        **{f"source/score/{source}": float(of.nanmean()) for source, of in scores.items() if of.isfinite().any()},
     }
 
 

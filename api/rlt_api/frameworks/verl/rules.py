@@ -64,6 +64,7 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         reason = "it reads the answers from the column reward_model, ground_truth"
         yield "spec.data.answerKey", data.answer_key != "answer", reason, REMOVE
         yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
+        yield "spec.data.mixture", bool(data.mixture), "it has no weights of data sets", REMOVE
 
 
 def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
