@@ -577,6 +577,12 @@ CASES = [
         "remove it, or add files",
     ),
     Case(
+        "data-source",
+        "spec.data.curriculum",
+        {"data": {"preset": "arithmetic", "curriculum": {"column": "level"}}},
+        "remove it, or add files",
+    ),
+    Case(
         "top-entropy",
         "spec.algorithm.topEntropyQuantile",
         {"algorithm.topEntropyQuantile": 0.2, "algorithm.rolloutCorrection.bypassMode": True},

@@ -56,6 +56,16 @@ class DataShare(ApiModel):
     """The share of the prompts is weight / sum of all weights."""
 
 
+class Curriculum(ApiModel):
+    """Prompts in the order of their difficulty."""
+
+    column: Column
+    """The column of files and hub with the difficulty: a number, higher for more difficult prompts."""
+    epochs: Positive = 1
+    """The number of initial epochs that begin with the easiest prompt and end with the most difficult one. Later epochs
+    are shuffled."""
+
+
 class Data(ApiModel):
     """The prompts. The source is one of preset, files, hub and inline."""
 
@@ -110,3 +120,5 @@ class Data(ApiModel):
     """Filters for the rows of files and hub. A row must match all of them."""
     mixture: Annotated[list[DataShare], Field(max_length=64), KeyedBy("source")] = []
     """The weight of each data source in files or hub: see docs/rewards.md. Default: all prompts have the same one."""
+    curriculum: Curriculum | None = None
+    """Easier prompts first, by a column with their difficulty: see docs/rewards.md. Default: shuffled."""

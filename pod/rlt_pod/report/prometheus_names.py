@@ -268,6 +268,7 @@ GAUGES: tuple[Gauge, ...] = (
         rest_label="source",
     ),
     Gauge("source/epochs/*", "rlt_trainer_source_epochs", "Passes over a data source", rest_label="source"),
+    Gauge("data/difficulty", "rlt_trainer_difficulty", "Mean difficulty of the prompts (data.curriculum)"),
     # Progress
     Gauge("training/global_step", STEP, "Steps completed"),
     Gauge("training/epoch", "rlt_trainer_epoch", "Number of the current pass over the prompts, from 0"),

@@ -30,15 +30,18 @@ class PromptDataset(Epochs[Prompt]):
         shuffle: bool,
         overlong: int = 0,
         weights: Mapping[str, float] | None = None,
+        curriculum_epochs: int = 0,
     ) -> None:
-        """weights: by data source (data.mixture). Default: all prompts have the same.
+        """weights: by data source (data.mixture). Default: all prompts have the same. curriculum_epochs: the number of
+        initial epochs in the order of difficulty (data.curriculum).
 
         Raises ValueError unless the sources of the prompts are those with a weight.
         """
-        super().__init__(prompts, seed=seed, shuffle=shuffle)
+        order: dict[str, Any] = {"seed": seed, "shuffle": shuffle, "curriculum_epochs": curriculum_epochs}
+        super().__init__(prompts, difficulties=[prompt.difficulty or 0.0 for prompt in prompts], **order)
         self.overlong = overlong
         """Number of prompts longer than data.maxPromptLength, which were left out or truncated."""
-        self._mixture = Mixture(prompts, weights, seed=seed, shuffle=shuffle) if weights else None
+        self._mixture = Mixture(prompts, weights, **order) if weights else None
 
     @classmethod
     def load(
@@ -61,7 +64,9 @@ class PromptDataset(Epochs[Prompt]):
         tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools, processor=processor)
         prompts, overlong = limit_prompt_length(tokenized, data, tokenizer, name="training")
         weights = {each.source: each.weight for each in data.mixture}
-        return cls(prompts, seed=seed, shuffle=data.shuffle, overlong=overlong, weights=weights)
+        epochs = data.curriculum.epochs if data.curriculum else 0
+        order: dict[str, Any] = {"seed": seed, "shuffle": data.shuffle, "curriculum_epochs": epochs}
+        return cls(prompts, overlong=overlong, weights=weights, **order)
 
     def take(self, start: int, count: int) -> list[Prompt]:
         """As in Epochs. With a mixture, the prompts of each source have their own epochs."""
@@ -79,8 +84,11 @@ class PromptDataset(Epochs[Prompt]):
             digest.update(f"{prompt.index}\0{prompt.text}\0{prompt.ground_truth}\0".encode(errors="surrogatepass"))
             for image in prompt.images:
                 digest.update(sha256(image).digest())
-        mixture = {} if self._mixture is None else {"mixture": self._mixture.describe()}
-        return {"prompts": len(self), "order": self.order, "sha256": digest.hexdigest(), **mixture}
+        given: dict[str, Any] = {} if self._mixture is None else {"mixture": self._mixture.describe()}
+        if self._curriculum_epochs:
+            difficulties = sha256(repr(self._difficulties).encode()).hexdigest()
+            given["curriculum"] = [self._curriculum_epochs, difficulties]
+        return {"prompts": len(self), "order": self.order, "sha256": digest.hexdigest(), **given}
 
     def metrics(self, taken: int) -> dict[str, float]:
         """Return the size of the data set, the number of overlong prompts and, with a mixture, the passes over each
@@ -104,6 +112,8 @@ def compare_fingerprints(saved: Mapping[str, Any], current: Mapping[str, Any]) -
         return "the same prompts in a different order (data.shuffle, training.seed)"
     if saved.get("mixture") != current.get("mixture"):
         return "the same prompts in another mixture (data.mixture)"
+    if saved.get("curriculum") != current.get("curriculum"):
+        return "the same prompts with another curriculum (data.curriculum)"
     return None
 
 

@@ -14,17 +14,32 @@ from rlt_trainer.data.prompt import Prompt
 class Mixture:
     """An endless sequence of prompts from several data sources. As in Epochs, any range can be read at any time."""
 
-    def __init__(self, prompts: Sequence[Prompt], weights: Mapping[str, float], *, seed: int, shuffle: bool) -> None:
-        """weights: by data source, as in data.mixture.
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        weights: Mapping[str, float],
+        *,
+        seed: int,
+        shuffle: bool,
+        curriculum_epochs: int = 0,
+    ) -> None:
+        """weights: by data source, as in data.mixture. curriculum_epochs: of each source (data.curriculum).
 
         Raises ValueError unless the sources of the prompts are those with a weight.
         """
         found = Counter(prompt.data_source for prompt in prompts)
         _validate_sources(found, weights)
         self._weights = dict(weights)
+        by_source = {source: [each for each in prompts if each.data_source == source] for source in weights}
         self._parts = {
-            source: Epochs([each for each in prompts if each.data_source == source], seed=seed, shuffle=shuffle)
-            for source in weights
+            source: Epochs(
+                of,
+                seed=seed,
+                shuffle=shuffle,
+                difficulties=[each.difficulty or 0.0 for each in of],
+                curriculum_epochs=curriculum_epochs,
+            )
+            for source, of in by_source.items()
         }
 
     def take(self, start: int, count: int) -> list[Prompt]:

@@ -29,6 +29,7 @@ def compute_rollout_metrics(
         "response_length/clip_ratio": _mean(responses >= max_response_length),
         **(_spread("num_turns", turns) if bool((turns > 1).any()) else {}),
         **_compute_staleness(batch),
+        **_compute_difficulty(batch),
         "data/responses": float(len(batch.responses)),
         "data/prompts_consumed": float(batch.consumed),
         "train/num_gen_batches": float(batch.num_gen_batches),
@@ -55,6 +56,11 @@ def _compute_staleness(batch: RolloutBatch) -> dict[str, float]:
     if batch.staleness is None:
         return {}
     return {"training/staleness/mean": _mean(batch.staleness), "training/staleness/max": float(batch.staleness.max())}
+
+
+def _compute_difficulty(batch: RolloutBatch) -> dict[str, float]:
+    known = [prompt.difficulty for prompt in batch.prompts if prompt.difficulty is not None]
+    return {"data/difficulty": sum(known) / len(known)} if known else {}
 
 
 def compute_policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:

@@ -61,6 +61,7 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
             yield f"spec.data.hub.{name}", given, "it has no option for it", "use data.files"
         yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
         yield "spec.data.mixture", bool(data.mixture), "use its --data.prompt_probs in framework.overrides", REMOVE
+        yield "spec.data.curriculum", data.curriculum is not None, "it has no option for it", REMOVE
         reason = "set its options of images in framework.overrides"
         yield "spec.data.imageKey", data.image_key is not None, reason, REMOVE
         yield "spec.data.chatTemplate", data.chat_template is not None, "it uses the tokenizer's", REMOVE

@@ -104,6 +104,7 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         yield "spec.data.answerKey", data.answer_key not in ("answer", "ground_truth"), reason, REMOVE
         yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
         yield "spec.data.mixture", bool(data.mixture), "it has equal parts of its domains", REMOVE
+        yield "spec.data.curriculum", data.curriculum is not None, "it has no option for it", REMOVE
         reason = "its pipeline for images is another program"
         yield "spec.data.imageKey", data.image_key is not None, reason, REMOVE
         yield "spec.data.chatTemplate", data.chat_template is not None, "it uses the tokenizer's", REMOVE

@@ -65,6 +65,7 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         yield "spec.data.answerKey", data.answer_key != "answer", reason, REMOVE
         yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
         yield "spec.data.mixture", bool(data.mixture), "it has no weights of data sets", REMOVE
+        yield "spec.data.curriculum", data.curriculum is not None, "it has no order by difficulty", REMOVE
 
 
 def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
