@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from engine_calls import EngineCalls
+from in_process import train
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.data.byte_tokenizer import EOS, build_byte_tokenizer
@@ -75,3 +76,20 @@ def test_a_stop_string_in_the_prompt_has_no_effect(tiny_model: str, make_config:
 def test_greedy_responses_have_the_same_stop_strings(make_config: Callable[..., TrainingConfig]) -> None:
     sampling = build_sampling(make_config(rollout={"stop": ["</answer>", "\n\n"]}), ())
     assert sampling.stop == sampling.greedy().stop == ("</answer>", "\n\n")
+
+
+def test_the_trainer_has_the_log_probs_of_stopped_responses(make_config: Callable[..., TrainingConfig]) -> None:
+    stop = [chr(code) for code in range(ord("a"), ord("a") + 16)]
+    (step,) = train(
+        make_config(
+            workers=1,
+            data={"maxResponseLength": 40},
+            training={"totalSteps": 1, "ppoMiniBatchSize": 8},
+            rollout={"stop": stop},
+            rewards=[{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
+            algorithm={"maskTruncatedCompletions": True},
+        )
+    )
+    assert step["response_length/mean"] < 25  # one of 16 characters in 262 tokens, within 40: 15 on average
+    assert step["training/rollout_probs_diff_max"] < 1e-5
+    assert step["actor/grad_norm"] > 0
