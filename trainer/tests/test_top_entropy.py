@@ -95,7 +95,7 @@ def config(make_config: MakeConfig) -> MakeConfig:
             model=model or {},
             algorithm={"topEntropyQuantile": 0.4, **(algorithm or {})},
             training={**sizes, **training},
-            rollout={"n": 2, "temperature": 0.7},
+            rollout={"responsesPerPrompt": 2, "temperature": 0.7},
         )
 
     return make

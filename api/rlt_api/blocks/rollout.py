@@ -120,7 +120,7 @@ class Rollout(ApiModel):
     with ROLL's disjoint device mappings."""
     worker_group: DnsLabel | None = None
     """Name of the worker group that generates, for mode separate."""
-    n: Annotated[int, Field(ge=1, le=4096, alias="responsesPerPrompt")] = 8
+    responses_per_prompt: Annotated[int, Field(ge=1, le=4096)] = 8
     """Number of responses to each prompt, the group size of GRPO: verl's rollout.n. (kubectl reads the key n as
     false.)"""
     temperature: Annotated[float, Field(gt=0, le=10)] = 1.0

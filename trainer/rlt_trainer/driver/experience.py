@@ -137,7 +137,7 @@ def build_experience(
         metrics |= compute_critic_metrics(passes.values, returns, scored)
     metrics |= batch.scores.metrics() | (compute_source_metrics(batch) if config.data.mixture else {})
     if batch.baselines is not None:
-        metrics |= compute_baseline_metrics(batch.baselines, config.rollout.n)
+        metrics |= compute_baseline_metrics(batch.baselines, config.rollout.responses_per_prompt)
     mean_advantages = compute_mean_advantages(estimated.advantages, joined)
     return TrainingBatch(experience, engine, rewards, mean_advantages, metrics, passes.entropy, own_rows)
 
@@ -231,7 +231,7 @@ def _estimate(
         AdvantageInputs(
             token_rewards,
             joined,
-            compute_group_numbers(len(joined), config.rollout.n),
+            compute_group_numbers(len(joined), config.rollout.responses_per_prompt),
             values=None if values is None else batch.trajectories.join(values),
             baselines=batch.baselines,
             gamma=algorithm.gamma,

@@ -196,7 +196,7 @@ class Trainer:
         Raises NonFiniteGradientError with the latest checkpoint if the training diverges.
         """
         training = self.config.training
-        rows = training.ppo_mini_batch_size * self.config.rollout.n
+        rows = training.ppo_mini_batch_size * self.config.rollout.responses_per_prompt
         try:
             return self.data_parallel.update(method, experience, rows=rows, epochs=training.ppo_epochs)
         except NonFiniteGradientError as error:
@@ -271,7 +271,7 @@ class Trainer:
         validation = self.config.training.validation
         assert validation is not None
         batch = self.generator.validate(self.validation.prompts, validation)
-        return compute_validation_metrics(batch, validation.n) | self.validation.metrics()
+        return compute_validation_metrics(batch, validation.responses_per_prompt) | self.validation.metrics()
 
     def warm_up(self) -> None:
         """Run supervised steps on the solutions in the data, if configured. Then start the RL stage."""

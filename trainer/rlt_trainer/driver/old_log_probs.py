@@ -57,7 +57,7 @@ def needs_pass(config: TrainingConfig) -> bool:
 
 def find_mini_batches(config: TrainingConfig, trajectories: Tensor) -> Tensor:
     """Return the mini-batch of each row, as split_mini_batches finds it: [S] from the trajectory of each row [S]."""
-    return trajectories // (config.training.ppo_mini_batch_size * config.rollout.n)
+    return trajectories // (config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt)
 
 
 def find_own_rows(config: TrainingConfig, mask: Tensor, trajectories: Tensor) -> Tensor | None:
