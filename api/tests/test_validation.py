@@ -118,6 +118,20 @@ def test_the_fix_of_another_type_is_what_was_meant(change: dict[str, Any], fix: 
     assert [each.fix for each in found] == [fix]
 
 
+@pytest.mark.parametrize(
+    ("stop", "field", "fix"),
+    [
+        (["x"] * 17, "spec.rollout.stop", "use at most 16"),
+        (["x" * 129], "spec.rollout.stop[0]", "use at most 128"),
+        ([""], "spec.rollout.stop[0]", "add what is missing, or remove the field"),
+        ("</answer>", "spec.rollout.stop", "write a list"),
+    ],
+)
+def test_stop_strings_are_bounded(stop: Any, field: str, fix: str) -> None:
+    found = validate_job("sum", merged(BUILTIN, {"rollout.stop": stop})).findings
+    assert [(each.field, each.fix) for each in found] == [(field, fix)]
+
+
 def test_snake_case_field_is_rejected() -> None:
     """The types also accept snake_case, for internal use; a manifest must use camelCase."""
     assert fields(validate_job("sum", {**BUILTIN, "runtime_ref": {"name": "a"}}).findings) == ["spec.runtime_ref"]

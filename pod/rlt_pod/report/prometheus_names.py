@@ -76,6 +76,11 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("actor/reward_kl_penalty_coeff", "rlt_trainer_reward_kl_coefficient", "Weight of the KL term in the reward"),
     Gauge("actor/ppo_kl", "rlt_trainer_ppo_kl", "KL divergence between the policy and the sampling policy, in nats"),
     Gauge("actor/entropy", "rlt_trainer_entropy", "Mean entropy of the next-token distribution, in nats"),
+    Gauge(
+        "actor/top_entropy_threshold",
+        "rlt_trainer_top_entropy_threshold",
+        "Lowest entropy of a token that the policy loss learns from, in nats",
+    ),
     Gauge("actor/entropy_loss", "rlt_trainer_entropy_loss", "Entropy as a term of the loss, in nats"),
     Gauge("distillation/loss", "rlt_trainer_distillation_loss", "Distillation loss: on-policy the reverse KL, in nats"),
     Gauge(
@@ -266,6 +271,15 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("reward/*", "rlt_trainer_reward_detail", "Rewards by name", rest_label="metric"),
     Gauge("val/*", "rlt_trainer_validation_overall", "Metrics over the whole validation set", rest_label="metric"),
     Gauge("val-core/*", "rlt_trainer_validation", "Mean score on a validation set", rest_label="metric"),
+    Gauge("source/score/*", "rlt_trainer_source_score", "Mean score by data source", rest_label="source"),
+    Gauge(
+        "source/responses/*",
+        "rlt_trainer_source_responses",
+        "Responses by data source",
+        rest_label="source",
+    ),
+    Gauge("source/epochs/*", "rlt_trainer_source_epochs", "Passes over a data source", rest_label="source"),
+    Gauge("data/difficulty", "rlt_trainer_difficulty", "Mean difficulty of the prompts (data.curriculum)"),
     # Progress
     Gauge("training/global_step", STEP, "Steps completed"),
     Gauge("training/epoch", "rlt_trainer_epoch", "Number of the current pass over the prompts, from 0"),

@@ -11,6 +11,7 @@ from rlt_trainer.algorithms.masking import select
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.driver.validation_metrics import group_rows
 
 
 def compute_rollout_metrics(
@@ -29,9 +30,20 @@ def compute_rollout_metrics(
         "response_length/clip_ratio": _mean(responses >= max_response_length),
         **(_spread("num_turns", turns) if bool((turns > 1).any()) else {}),
         **_compute_staleness(batch),
+        **_compute_difficulty(batch),
         "data/responses": float(len(batch.responses)),
         "data/prompts_consumed": float(batch.consumed),
         "train/num_gen_batches": float(batch.num_gen_batches),
+    }
+
+
+def compute_source_metrics(batch: RolloutBatch) -> dict[str, float]:
+    """Number of responses and mean score for each data source. A source whose rewards all failed has no score."""
+    rows = group_rows([prompt.data_source for prompt in batch.prompts])
+    scores = {source: batch.scores.total[numbers] for source, numbers in rows.items()}
+    return {
+        **{f"source/responses/{source}": float(len(numbers)) for source, numbers in rows.items()},
+        **{f"source/score/{source}": float(of.nanmean()) for source, of in scores.items() if of.isfinite().any()},
     }
 
 
@@ -49,6 +61,11 @@ def _compute_staleness(batch: RolloutBatch) -> dict[str, float]:
     if batch.staleness is None:
         return {}
     return {"training/staleness/mean": _mean(batch.staleness), "training/staleness/max": float(batch.staleness.max())}
+
+
+def _compute_difficulty(batch: RolloutBatch) -> dict[str, float]:
+    known = [prompt.difficulty for prompt in batch.prompts if prompt.difficulty is not None]
+    return {"data/difficulty": sum(known) / len(known)} if known else {}
 
 
 def compute_policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:
