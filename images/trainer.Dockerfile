@@ -31,6 +31,7 @@ COPY requirements/dev.txt requirements/
 RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } keep' requirements/dev.txt \
       > requirements/build.txt \
  && pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt
+COPY LICENSE ./
 COPY pod pod
 COPY api api
 COPY trainer trainer
@@ -45,6 +46,10 @@ RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/traine
 COPY --from=wheels /wheels /wheels
 COPY images/check_trainer.py ./
 RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && python check_trainer.py
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 USER 1000:1000
 WORKDIR /home/rlt
 
@@ -63,6 +68,10 @@ RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/traine
 COPY --from=wheels /wheels /wheels
 COPY images/check_trainer.py ./
 RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && python check_trainer.py
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 USER 1000:1000
 WORKDIR /home/rlt
 
