@@ -46,10 +46,6 @@ RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/traine
 COPY --from=wheels /wheels /wheels
 COPY images/check_trainer.py ./
 RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && python check_trainer.py
-ARG VERSION=0.1.0
-ARG REVISION=unknown
-LABEL org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
 USER 1000:1000
 WORKDIR /home/rlt
 
@@ -68,10 +64,6 @@ RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/traine
 COPY --from=wheels /wheels /wheels
 COPY images/check_trainer.py ./
 RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && python check_trainer.py
-ARG VERSION=0.1.0
-ARG REVISION=unknown
-LABEL org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
 USER 1000:1000
 WORKDIR /home/rlt
 

@@ -30,7 +30,7 @@ def main(name: str) -> None:
     print(f"{reference} is in {archive.relative_to(ROOT)}")
 
 
-def build_archive(name: str, *, reference: str, build_args: Mapping[str, str] | None = None) -> Path:
+def build_archive(name: str, *, reference: str, labels: Mapping[str, str] | None = None) -> Path:
     """Build one image and return its archive. `reference` is the name of the image after loading."""
     dockerfile, target, _ = IMAGES[name]
     # In the store, images.TRAINER is the image of the embedded cluster, which has no Python environment.
@@ -39,8 +39,14 @@ def build_archive(name: str, *, reference: str, build_args: Mapping[str, str] | 
     if free < FREE_GB[name]:
         raise StageError(f"{ROOT} has {free:.0f} GB free and {FREE_GB[name]} GB are required: free disk space")
     images.build_base()
-    arguments = {"BASE": images.BASE, **(build_args or {})}
-    images.build_image(ROOT / "images" / dockerfile, context=ROOT, tag=tag, target=target, build_args=arguments)
+    images.build_image(
+        ROOT / "images" / dockerfile,
+        context=ROOT,
+        tag=tag,
+        target=target,
+        build_args={"BASE": images.BASE},
+        labels=labels,
+    )
     archive = ROOT / f"out/images/{name}.tar"
     archive.parent.mkdir(parents=True, exist_ok=True)
     images.archive(tag, reference=reference).replace(archive)

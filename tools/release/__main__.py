@@ -106,8 +106,9 @@ def write_documents(folder: Path, source: Source, log: Path) -> None:
 def build_image(folder: Path, source: Source, name: str) -> Path:
     """Build an image and list its contents. Return its archive, in the folder `images`."""
     repository, suffix = IMAGES[name]
-    labels = {"VERSION": source.version, "REVISION": source.revision}
-    built = build_archive(name, reference=f"{repository}:{source.version}{suffix}", build_args=labels)
+    opencontainers = {"version": source.version, "revision": source.revision, "source": source.homepage}
+    labels = {f"org.opencontainers.image.{key}": value for key, value in opencontainers.items()}
+    built = build_archive(name, reference=f"{repository}:{source.version}{suffix}", labels=labels)
     (folder / "images").mkdir(exist_ok=True)
     archive = folder / f"images/{repository}-{source.version}{suffix}.tar"
     shutil.move(built, archive)

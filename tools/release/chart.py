@@ -42,7 +42,7 @@ def package_chart(target: Path, source: Source, image: PushedImage | None, helm:
 
 
 def complete_files(folder: Path, source: Source, image: PushedImage | None) -> None:
-    """Change the files of a copy of the chart to those of the release."""
+    """Add the links, the icon and the image to a copy of the chart."""
     for name, text in {
         "Chart.yaml": complete_metadata((folder / "Chart.yaml").read_text(), source, image),
         "values.yaml": complete_values((folder / "values.yaml").read_text(), source, image),

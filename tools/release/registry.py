@@ -64,7 +64,7 @@ class Registry:
         if found and found != wanted:
             raise StageError(
                 f"{repository}:{tag} exists with other content, {found}: release another version, "
-                "or delete the tag if nobody uses it"
+                "or delete the tag if it is not in use"
             )
         return bool(found)
 

@@ -46,7 +46,7 @@ def write_image_sbom(folder: Path, name: str, source: Source, archive: Path) -> 
 
 
 def python_sbom(folder: Path, name: str, source: Source) -> Path:
-    """Return the file of a list of Python packages."""
+    """Return the path of the list `name`, without the packages of an image."""
     return folder / f"{name}-{source.version}{SUFFIX}"
 
 
