@@ -87,11 +87,11 @@ def read_tree(version: str, root: Path = ROOT) -> Tree:
     for folder in PROJECTS.values():
         file = root / folder / "pyproject.toml"
         versions[f"{file.relative_to(root)}: project.version"] = tomllib.loads(file.read_text())["project"]["version"]
-    tag = run_git("tag", "--list", f"v{version}", root=root)
+    tag = f"refs/tags/v{version}^{{commit}}"
     return Tree(
         changed=tuple(line[3:] for line in run_git("status", "--porcelain", root=root).splitlines()),
         revision=run_git("rev-parse", "HEAD", root=root),
-        tagged=run_git("rev-list", "--max-count=1", tag, root=root) if tag else "",
+        tagged=run_git("rev-parse", "--verify", "--quiet", tag, root=root, check=False),
         versions=versions,
         changelog=(root / "CHANGELOG.md").read_text(),
     )
@@ -133,7 +133,7 @@ def find_homepage(remote: str) -> str:
     return f"https://{found[1]}/{found[2]}" if found else ""
 
 
-def run_git(*arguments: str, root: Path = ROOT) -> str:
+def run_git(*arguments: str, root: Path = ROOT, check: bool = True) -> str:
     """Run git in the repository and return its output without the line break at its end."""
-    done = subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True)
+    done = subprocess.run(["git", *arguments], cwd=root, check=check, capture_output=True, text=True)
     return done.stdout.rstrip("\n")

@@ -76,6 +76,7 @@ def test_all_packages_have_one_version() -> None:
 
 def test_the_state_of_a_repository_is_read(repository: Path) -> None:
     assert read_tree("0.1.0", repository).tagged == ""
+    assert read_tree("*", repository).tagged == ""
     git(repository, "tag", "--annotate", "--message", "0.1.0", "v0.1.0")
     tree = read_tree("0.1.0", repository)
     assert tree.tagged == tree.revision
