@@ -95,7 +95,7 @@ def test_a_version_of_the_chart_is_pushed_once(registry: Registry, tmp_path: Pat
 
 def test_a_registry_that_does_not_respond_is_named(registry: Registry, tmp_path: Path) -> None:
     absent = replace(registry, address="127.0.0.1:1/team")
-    with pytest.raises(StageError, match=r"REGISTRY: 127\.0\.0\.1:1/team: .*refused"):
+    with pytest.raises(StageError, match=r"REGISTRY: 127\.0\.0\.1:1/team: .*connection refused"):
         absent.push_image(write_image(tmp_path / "image.tar", b""), "absent", "0.1.0")
 
 
