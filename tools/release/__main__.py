@@ -6,9 +6,7 @@ make release VERSION=0.1.0 REGISTRY=registry.example.com/team HOMEPAGE=https://g
 
 from __future__ import annotations
 
-import argparse
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from release.archive import write_archive
@@ -16,6 +14,7 @@ from release.chart import NAME as CHART
 from release.chart import package_chart
 from release.checksums import write_checksums
 from release.krew import write_plugin
+from release.options import IMAGES, parse_options
 from release.programs import COSIGN, CRANE, obtain_program
 from release.registry import PushedImage, Registry
 from release.sboms import write_image_sbom, write_python_sboms
@@ -24,21 +23,9 @@ from release.source import Source, read_source
 from release.wheels import build_wheels
 from rlt_e2e.build_image import build_archive
 from rlt_e2e.cluster.programs import obtain_helm
-from rlt_e2e.cluster.stages import StageError, exit_with_message, stage
+from rlt_e2e.cluster.stages import exit_with_message, stage
 from rlt_e2e.environment import ROOT, VENV
 from separate_environment import install
-
-IMAGES = {"operator": ("rlt-operator", ""), "trainer-cpu": ("rlt-trainer", "-cpu")}
-"""Name for `make image-…` -> repository in the registry, and what its tag has after the version."""
-
-
-@dataclass(frozen=True)
-class Options:
-    version: str
-    homepage: str
-    registry: str
-    images: tuple[str, ...]
-    key: Path | None
 
 
 def main() -> None:
@@ -70,25 +57,6 @@ def main() -> None:
         for image in pushed:
             signer.sign_image(image)
     print(f"release {source.version} of {source.revision[:12]} is in {folder.relative_to(ROOT)}")
-
-
-def parse_options() -> Options:
-    parser = argparse.ArgumentParser(prog="make release", description="Build a release.")
-    parser.add_argument("--version", required=True)
-    parser.add_argument("--homepage", default="")
-    parser.add_argument("--registry", default="")
-    parser.add_argument("--images", default="operator")
-    parser.add_argument("--key", default="")
-    given = parser.parse_args()
-    images = tuple(given.images.replace(",", " ").split())
-    if unknown := [name for name in images if name not in IMAGES]:
-        raise StageError(
-            f"IMAGES: {', '.join(unknown)} is not an image: use {' and '.join(IMAGES)}, or IMAGES= for none"
-        )
-    key = Path(given.key).absolute() if given.key else None
-    if key and not key.is_file():
-        raise StageError(f"COSIGN_KEY: {given.key} does not exist: write a key with `cosign generate-key-pair`")
-    return Options(given.version, given.homepage, given.registry.rstrip("/"), images, key)
 
 
 def write_documents(folder: Path, source: Source, log: Path) -> None:
