@@ -30,7 +30,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
     """Parse the arguments that the Makefile passes. Raises StageError for those that cannot work on this machine."""
     parser = argparse.ArgumentParser(prog="make release", description="Build a release.")
     parser.add_argument("--version", required=True)
-    for name in ("homepage", "registry", "images", "key"):
+    parser.add_argument("--images", default="operator")
+    for name in ("homepage", "registry", "key"):
         parser.add_argument(f"--{name}", default="")
     given = parser.parse_args(arguments)
     key = Path(given.key).absolute() if given.key else None
