@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from pydantic import (
     BaseModel,
@@ -16,14 +17,52 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     JsonValue,
+    SerializerFunctionWrapHandler,
     StringConstraints,
+    ValidationError,
+    model_serializer,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from rlt_api.errors import InvalidBlockError
 
-class ApiModel(BaseModel):
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
+
+
+class _BlockType(ModelMetaclass):
+    """Creates blocks from keyword arguments. Raises InvalidBlockError instead of pydantic's error."""
+
+    def __call__(cls, *arguments: Any, **fields: Any) -> Any:
+        try:
+            return super().__call__(*arguments, **fields)
+        except ValidationError as error:
+            raise _explain_error(error, cast("type[BaseModel]", cls)) from error
+
+
+def _explain_error(error: ValidationError, model: type[BaseModel]) -> InvalidBlockError:
+    """The error with the names of the fields in Python."""
+    names: dict[int | str | None, str] = {field.alias: name for name, field in model.model_fields.items()}
+    lines = []
+    for problem in error.errors(include_url=False):
+        first, *inner = problem["loc"] or ("",)
+        path = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in (names.get(first, first), *inner)
+        )
+        if problem["type"] == "extra_forbidden" and not inner:
+            nearest = difflib.get_close_matches(str(first), model.model_fields, n=1)
+            fix = f"did you mean {nearest[0]}?" if nearest else f"its fields are {', '.join(model.model_fields)}"
+            lines.append(f"{model.__name__}{path}: is not a field; {fix}")
+        else:
+            lines.append(f"{model.__name__}{path}: {problem['msg'].replace('Input s', 's', 1)}")
+    return InvalidBlockError("\n".join(lines), next=f"help(rlt.blocks.{model.__name__})")
+
+
+class ApiModel(BaseModel, metaclass=_BlockType):
     """A block of the API. The docstring of each attribute is the description that `kubectl explain` shows."""
 
     model_config = ConfigDict(
@@ -48,10 +87,19 @@ class ApiModel(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+class StatusModel(ApiModel):
+    """A block of a status. An empty list or object is absent from the JSON, as `omitempty` of Kubernetes types has it,
+    so that `kubectl describe` prints no line for it."""
+
+    @model_serializer(mode="wrap")
+    def _omit_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in serialize(self).items() if value not in ([], {})}
+
+
 def attribute_docstrings(model: type[ApiModel]) -> dict[str, str]:
     """Return field -> its docstring, from the class and its base classes."""
     found: dict[str, str] = {}
-    for cls in reversed([cls for cls in model.__mro__ if issubclass(cls, ApiModel) and cls is not ApiModel]):
+    for cls in reversed([cls for cls in model.__mro__ if issubclass(cls, ApiModel) and cls.model_fields]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
         assert isinstance(definition, ast.ClassDef)
         for field, text in pairwise(definition.body):

@@ -68,7 +68,7 @@ def test_mini_batch_is_micro_batch_times_accumulation_times_shares(changes: dict
     role: Any = build_config(spec, RUN)["actor_train"]
     size = role["training_args"]["per_device_train_batch_size"] * role["training_args"]["gradient_accumulation_steps"]
     prompts = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
-    assert size * shares == prompts * spec.rollout.n
+    assert size * shares == prompts * spec.rollout.responses_per_prompt
 
 
 def test_roles_of_separate_groups_have_no_common_device() -> None:

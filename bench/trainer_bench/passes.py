@@ -123,7 +123,7 @@ def run_step(config: TrainingConfig, data_parallel: DataParallel, batch: Rollout
     training_batch = build_experience(
         config, batch, data_parallel=data_parallel, kl_controller=None, pad_token_id=0, stopwatch=Stopwatch()
     )
-    rows = config.training.ppo_mini_batch_size * config.rollout.n
+    rows = config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt
     data_parallel.update(TrainWorker.update_actor, training_batch.experience, rows=rows, epochs=1)
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from rlt_api.findings.spelling import find_nearest_word
+
 KEYS = ("Hardware", "Needs", "Time", "Result")
 """The last lines of a header, in this order."""
 FILE = re.compile(r"(\d\d)-([a-z0-9-]+)\.yaml")
@@ -42,8 +44,16 @@ def load_examples() -> tuple[Example, ...]:
 
 
 def find_example(name: str) -> Example | None:
-    """The example with this name, number, or name of its file."""
-    return next((each for each in load_examples() if name in (each.name, each.number, each.file)), None)
+    """The example with this name, number (7 or 07), or name of its file."""
+    number = name.zfill(2)
+    return next((each for each in load_examples() if name in (each.name, each.file) or number == each.number), None)
+
+
+def find_similar_names(name: str) -> list[str]:
+    """The names that contain a mistyped one, else the nearest name. Empty without one."""
+    names = [each.name for each in load_examples()]
+    nearest = find_nearest_word(name, names, max_distance=4)
+    return [each for each in names if name in each] or ([nearest] if nearest else [])
 
 
 def parse_example(file: str, content: str) -> Example:

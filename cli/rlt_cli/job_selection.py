@@ -25,9 +25,12 @@ class JobName:
     """None: the namespace of the connection."""
 
 
-def parse_names(words: Sequence[str]) -> tuple[JobName, ...]:
-    """The names of `NAME...`, and of kubectl's forms `rltj NAME...` and `rltj/NAME`. Raises UsageError."""
-    if words and words[0].lower() in TYPES and len(words) > 1:
+def parse_names(words: Sequence[str], *, type_alone: bool = False) -> tuple[JobName, ...]:
+    """The names of `NAME...`, and of kubectl's forms `rltj NAME...` and `rltj/NAME`. Raises UsageError.
+
+    `type_alone`: another option selects the jobs, so that `rltj` alone is the type. Otherwise it is a job's name.
+    """
+    if words and words[0].lower() in TYPES and (type_alone or len(words) > 1):
         words = words[1:]
     names = []
     for word in words:

@@ -29,7 +29,7 @@ COMMANDS = {
     "get": "List jobs, or show one job",
     "status": "Show everything about a job on one page",
     "watch": "Follow a job until it ends",
-    "wait": "Wait until a condition of a job is True",
+    "wait": "Wait until a condition of a job is True, or until the job is deleted",
     "logs": "Show the log of a job or of one of its pods",
     "events": "Show the events of a job, its Ray cluster and its pods",
     "ui": "Show runs on a page in the browser: metrics, rollouts, times and state",
@@ -60,16 +60,19 @@ MEANINGS = {
     "attach": "logs --follow",
     "check": "validate",
     "cp": "export",
+    "edit": "submit",
     "history": "metrics",
     "info": "status",
     "jobs": "get",
     "kill": "cancel",
     "lint": "validate",
+    "patch": "submit",
     "pause": "suspend",
     "port-forward": "dashboard",
     "ps": "get",
     "queue": "get",
     "remove": "delete",
+    "replace": "submit",
     "rm": "delete",
     "shell": "exec",
     "show": "status",
@@ -103,7 +106,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            meant = MEANINGS.get(args[0]) or find_nearest_word(args[0], COMMANDS, max_distance=2)
+            meant = MEANINGS.get(args[0]) or find_nearest_word(args[0], [*COMMANDS, *ALIASES], max_distance=2)
             hint = f"Did you mean {meant}?" if meant else f"Try {program_name()} --help."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

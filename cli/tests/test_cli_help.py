@@ -29,10 +29,12 @@ def test_a_mistyped_command_gets_a_suggestion() -> None:
     done = run("valdate", "job.yaml")
     assert done.exit_code == 2
     assert "No such command 'valdate'. Did you mean validate?" in done.stderr
+    assert "Did you mean apply?" in run("applz", "sum").stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("stop", "cancel"), ("rm", "delete"), ("ps", "get"), ("tail", "logs --follow")]
+    ("name", "meant"),
+    [("stop", "cancel"), ("rm", "delete"), ("ps", "get"), ("edit", "submit"), ("tail", "logs --follow")],
 )
 def test_a_name_with_the_meaning_of_a_command_gets_a_suggestion(name: str, meant: str) -> None:
     assert f"No such command {name!r}. Did you mean {meant}?" in run(name, "sum").stderr

@@ -96,6 +96,7 @@ def test_every_example_is_offered_unchanged() -> None:
     for path, example in zip(EXAMPLES, load_examples(), strict=True):
         assert example.text == path.read_text().partition("\n")[2]
         assert {find_example(given) for given in (example.number, example.name, path.name)} == {example}
+    assert find_example("7") == find_example("07")
     assert rlt("init", "01").stdout.partition("\n")[2] == load_examples()[0].text
 
 
@@ -107,10 +108,18 @@ def test_the_list_has_every_example_with_its_hardware() -> None:
     assert (first["number"], first["name"], first["hardware"]) == ("01", "arithmetic-grpo", "2 CPUs.")
 
 
-def test_an_unknown_example_is_an_error_with_the_nearest_name() -> None:
-    done = rlt("init", "gsm8k-8-gpu")
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("gsm8k-8-gpu", "gsm8k-8-gpus"),
+        ("aritmetic-grpo", "arithmetic-grpo"),
+        ("gsm8k", "gsm8k-grpo or gsm8k-8-gpus"),
+    ],
+)
+def test_an_unknown_example_is_an_error_with_similar_names(name: str, meant: str) -> None:
+    done = rlt("init", name)
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "gsm8k-8-gpu: is not an example. Did you mean gsm8k-8-gpus?" in done.stderr
+    assert f"{name}: is not an example. Did you mean {meant}?" in done.stderr
     assert "rlt init --list" in done.stderr
 
 

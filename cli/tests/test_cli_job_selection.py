@@ -26,6 +26,11 @@ def test_a_job_can_have_the_name_of_the_type() -> None:
     assert parse_names(["rltj"]) == (JobName("rltj"),)
 
 
+def test_the_type_alone_is_not_a_name_beside_a_selector() -> None:
+    assert parse_names(["rltj"], type_alone=True) == ()
+    assert parse_names(["rltj", "a"], type_alone=True) == (JobName("a"),)
+
+
 def test_another_type_is_a_usage_error() -> None:
     with pytest.raises(click.UsageError, match="pod/a: is not a job"):
         parse_names(["pod/a"])
@@ -49,8 +54,11 @@ def rlt(*arguments: str) -> Result:
     [
         (["get", "a", "-A"], "omit --all-namespaces"),
         (["delete"], "Name the jobs"),
-        (["delete", "a", "-l", "b=c"], "omit NAME and -f"),
+        (["delete", "a", "-l", "b=c"], "NAME or -f and -l are mutually exclusive"),
+        (["delete", "a", "--all"], "NAME or -f and --all are mutually exclusive"),
+        (["delete", "--all", "-l", "b=c"], "-l and --all are mutually exclusive"),
         (["logs", "a", "--since", "5m"], "add --head, --worker N or --pod POD"),
+        (["logs", "a", "-c", "sidecar"], "add --head, --worker N or --pod POD"),
         (["logs", "a", "--previous"], "add --head, --worker N or --pod POD"),
         (["logs", "a", "--head", "--previous", "-f"], "omit --follow"),
     ],
@@ -64,3 +72,4 @@ def test_options_that_exclude_each_other_are_usage_errors(arguments: list[str], 
 def test_delete_without_a_terminal_names_the_command_with_yes() -> None:
     assert "delete a --yes --kubeconfig /nonexistent" in rlt("delete", "a").stderr
     assert "delete -l team=a --yes --kubeconfig /nonexistent" in rlt("delete", "-l", "team=a").stderr
+    assert "delete --all --yes --kubeconfig /nonexistent" in rlt("delete", "--all").stderr

@@ -45,7 +45,7 @@ def test_the_trainer_config_is_a_yaml_block() -> None:
     done = rlt(str(EXAMPLES / "01-arithmetic-grpo.yaml"))
     assert "  training.json: |-\n    {\n" in done.stdout
     config = TrainingConfig.model_validate_json(next(yaml.safe_load_all(done.stdout))["data"]["training.json"])
-    assert config.rollout.n == 8
+    assert config.rollout.responses_per_prompt == 8
     assert config.run_directory.endswith(f"arithmetic-grpo-{PLACEHOLDER_UID[:8]}")
 
 

@@ -53,6 +53,14 @@ def test_a_file_that_cannot_be_written_is_an_error(run: str) -> None:
     assert "error: Cannot write /nonexistent/a.html: No such file or directory." in done.stderr
 
 
+@pytest.mark.parametrize("command", ["metrics", "rollouts", "report", "compare", "ui"])
+def test_a_path_without_a_directory_is_an_error_without_a_cluster(tmp_path: Path, command: str) -> None:
+    missing = f"{tmp_path}/none/run"
+    done = CliRunner().invoke(cli, [command, missing, *([missing] if command == "compare" else [])])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == f"error: {missing} is not a directory.\nnext: ls {tmp_path}/none\n"
+
+
 def test_a_directory_of_other_content_is_an_error(tmp_path: Path) -> None:
     done = rlt(str(tmp_path))
     assert done.exit_code == 1

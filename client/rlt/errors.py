@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlt_api.errors import InvalidBlockError, RltError
+
 if TYPE_CHECKING:
     from rlt_api.findings.finding import Finding
 
 
-class RltError(Exception):
-    """The base class. `message` is what is wrong, `next` the command line that helps."""
-
-    def __init__(self, message: str, *, next: str) -> None:
-        super().__init__(f"{message}\nnext: {next}")
-        self.message = message
-        self.next = next
+__all__ = ["InvalidBlockError", "RltError"]
 
 
 class InvalidJobError(RltError):

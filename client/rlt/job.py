@@ -164,8 +164,10 @@ class Job:
     @property
     def summary(self) -> str:
         """The state on one line, such as `Running: step 3 of 10, reward 0.5`."""
-        from rlt.job_state import summarize
+        from rlt.job_state import NOT_SUBMITTED, summarize
 
+        if "uid" not in self._manifest["metadata"]:
+            return NOT_SUBMITTED
         return summarize(self._manifest)
 
     def is_true(self, condition: str) -> bool:

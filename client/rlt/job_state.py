@@ -10,6 +10,7 @@ from rlt_api.status.job_status import Phase
 Job = Mapping[str, Any]
 """A job as the API server has it."""
 NOT_RECONCILED = "The operator has not reconciled the job yet."
+NOT_SUBMITTED = "not submitted"
 
 
 def get_phase(job: Job) -> str:

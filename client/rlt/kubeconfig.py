@@ -11,10 +11,13 @@ import yaml
 
 TYPES = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "a boolean"}
 
+LISTS = ("clusters", "contexts", "users")
+"""The lists of a kubeconfig, each of which may be in another file of KUBECONFIG."""
+
 
 def find_kubeconfig_problem(files: Sequence[Path], context: str | None) -> str | None:
     """Why the existing files are not a kubeconfig with a usable context. None without a problem that is known here."""
-    configs: dict[Path, Mapping[str, Any]] = {}
+    configs: dict[Path, dict[str, Any]] = {}
     for file in files:
         if not file.exists():
             continue
@@ -27,11 +30,23 @@ def find_kubeconfig_problem(files: Sequence[Path], context: str | None) -> str |
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             return f"{file} is not YAML{f': line {mark.line + 1}' if mark else ''}"
-        if not isinstance(content, Mapping):
+        if not isinstance(content, dict):
             what = "empty" if content is None else f"{TYPES.get(type(content), 'not an object')}, not a kubeconfig"
             return f"{file} is {what}"
         configs[file] = content
-    return _find_missing_plugin(configs, context)
+    return _find_missing_list(configs) or _find_missing_plugin(configs, context)
+
+
+def _find_missing_list(configs: Mapping[Path, Mapping[str, Any]]) -> str | None:
+    """A list of LISTS that no file has, or that is not a list."""
+    for key in LISTS:
+        given = {file: config[key] for file, config in configs.items() if config.get(key) is not None}
+        for file, value in given.items():
+            if not isinstance(value, list):
+                return f"{file}: {key} is {TYPES.get(type(value), 'an object')}, not a list"
+        if configs and not given:
+            return f"{', '.join(map(str, configs))}: {key} is missing"
+    return None
 
 
 def _find_missing_plugin(configs: Mapping[Path, Mapping[str, Any]], context: str | None) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from rlt.connection import Connection
-from rlt.errors import JobFailedError, UnavailableError, WaitTimeoutError
+from rlt.errors import JobFailedError, NotFoundError, UnavailableError, WaitTimeoutError
 from rlt.job_state import get_condition, is_true, summarize
 from rlt.wanted_condition import WantedCondition
 from rlt_api.status.conditions import Reason
@@ -86,6 +86,33 @@ async def wait_for_condition(
     state = summarize(job) if job else ""
     message = f"{name}: not {wanted} within {timeout_s:g} s. {state}".strip()
     raise WaitTimeoutError(message, job=job, next=status_command)
+
+
+async def wait_for_deletion(
+    connection: Connection,
+    name: str,
+    timeout_s: float | None,
+    show: Callable[[Manifest], None] = lambda job: None,
+) -> Manifest | None:
+    """Wait until a job no longer exists, and show it after each change. Returns its last state.
+
+    Returns None if it does not exist at first, as kubectl does. Raises WaitTimeoutError. A timeout of 0 reads the job
+    once.
+    """
+    job = None
+    try:
+        async with asyncio.timeout(timeout_s or None):
+            async with aclosing(_observe(connection, name, once=timeout_s == 0)) as jobs:
+                async for job in jobs:
+                    show(job)
+        if timeout_s != 0:
+            return job
+    except NotFoundError:
+        return None
+    except TimeoutError:
+        pass
+    message = f"{name}: not deleted within {timeout_s:g} s. {summarize(job) if job else ''}".strip()
+    raise WaitTimeoutError(message, job=job, next=connection.kube_context.command_line(f"status {name}"))
 
 
 async def _observe(connection: Connection, name: str, *, once: bool) -> AsyncGenerator[Manifest]:

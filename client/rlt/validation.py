@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from rlt_core.fabric.profiles import validate_profile_name
 
 USER_METADATA = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
 """The fields of metadata that users set."""
+LINE = re.compile(r"^(after )?line \d+(, )?")
 RLT_KINDS = (KIND.lower(), RUNTIME_KIND.lower())
 SPECS: Mapping[str, type[ApiModel]] = {KIND: RLTrainingJobSpec, RUNTIME_KIND: RLRuntimeSpec}
 
@@ -65,7 +67,16 @@ class ValidatedFiles:
 
     def finding_lines(self) -> list[str]:
         """Each finding with its file and line."""
-        return [f"{document.file}:{document.line_of(finding.field)}: {finding}" for document, finding in self.findings]
+        return [_format_finding(document, finding) for document, finding in self.findings]
+
+
+def _format_finding(document: Document, finding: Finding) -> str:
+    place = f"{document.file}:{document.line_of(finding.field)}"
+    if finding.value != document.file:
+        return f"{place}: {finding}"
+    # Of a file that cannot be read, the field is a place such as "line 3, column 5".
+    within = LINE.sub("", finding.field)
+    return ": ".join(filter(None, (place, within, f"{finding.message}; {finding.fix}")))
 
 
 def drop_server_fields(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from rlt.program import program_name
 from rlt_api.findings.spelling import find_nearest_word
 from rlt_api.status.conditions import ConditionType
 
+DELETION = "delete"
+"""The value of --for that waits until the job no longer exists."""
 STATUSES = ("True", "False", "Unknown")
 
 

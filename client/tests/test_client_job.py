@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
+from pydantic.alias_generators import to_camel
 
 from rlt import Job, blocks
 from rlt.blocks import Accelerator, Cluster, Data, Lora, Model, Resources, Reward, Rollout, Training, WorkerGroup
-from rlt.errors import InvalidJobError, JobFailedError, RltError
+from rlt.errors import InvalidBlockError, InvalidJobError, JobFailedError, RltError
 from rlt.job import Blocks
 from rlt.manifest_files import Document
 from rlt.validation import validate_documents
@@ -28,12 +30,15 @@ GPUS = Accelerator(resource_name="nvidia.com/gpu", count=8)
 WORKERS = WorkerGroup(replicas=2, accelerator=GPUS, resources=Resources(cpu="32", memory="512Gi"))
 
 
+MODELS = [getattr(blocks, name) for name in blocks.__all__]
+
+
 def build(**changes: Any) -> Job:
     fields: dict[str, Any] = {
         "model": Model(path="Qwen/Qwen3-8B", lora=Lora(rank=16)),
         "data": Data(preset="gsm8k", path="/mnt/rlt/gsm8k"),
         "training": Training(total_steps=100, train_batch_size=256),
-        "rollout": Rollout(n=8),
+        "rollout": Rollout(responses_per_prompt=8),
         "cluster": Cluster(image="rlt-trainer:1", workers=[WORKERS]),
         "storage": {"claimName": "runs"},
     }
@@ -83,6 +88,35 @@ def test_an_unknown_keyword_is_rejected_with_the_nearest_one() -> None:
         build(trainning={})
 
 
+@pytest.mark.parametrize(
+    ("build_block", "expected"),
+    [
+        (lambda: Training(**{"total_step": 2}), "Training.total_step: is not a field; did you mean total_steps?"),
+        (lambda: Rollout(top_p=2), "Rollout.top_p: should be less than or equal to 1"),
+        (lambda: Accelerator(**{"count": 2}), "Accelerator.resource_name: Field required"),
+        (lambda: Cluster(**{"workers": [{"replicas": "x"}]}), "Cluster.workers[0].replicas"),
+    ],
+)
+def test_an_invalid_block_is_an_error_with_the_names_in_python(
+    build_block: Callable[[], object], expected: str
+) -> None:
+    with pytest.raises(InvalidBlockError) as raised:
+        build_block()
+    assert raised.value.message.startswith(expected)
+    assert raised.value.next.startswith("help(rlt.blocks.")
+
+
+def test_fields_have_the_names_of_the_api_in_snake_case() -> None:
+    names = {f"{model.__name__}.{name}": field.alias for model in MODELS for name, field in model.model_fields.items()}
+    assert {path: alias for path, alias in names.items() if to_camel(path.partition(".")[2]) != alias} == {}
+
+
+def test_packages_are_typed() -> None:
+    packages = {path.parent for path in ROOT.glob("*/rlt*/__init__.py")}
+    assert len(packages) > 7
+    assert {package.name for package in packages if not (package / "py.typed").is_file()} == set()
+
+
 def test_every_field_and_type_of_the_spec_is_available() -> None:
     assert set(Blocks.__annotations__) == set(RLTrainingJobSpec.model_fields)
     assert find_models(RLTrainingJobSpec) <= {getattr(blocks, name) for name in blocks.__all__}
@@ -100,8 +134,9 @@ def test_a_file_gives_its_manifest_and_its_runtimes() -> None:
     job = Job.from_file(EXAMPLE)
     assert job.manifest == yaml.safe_load(EXAMPLE.read_text())
     assert (job.name, job.namespace, job.runtimes) == ("arithmetic-grpo", None, ())
-    assert job.spec.rollout.n == 8
+    assert job.spec.rollout.responses_per_prompt == 8
     assert (job.phase, job.has_ended) == ("Pending", False)
+    assert repr(job) == "<Job arithmetic-grpo: not submitted>"
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,11 @@ def with_plugin(command: str) -> dict[str, Any]:
             "{file}: the credential plugin no-such-plugin is not installed",
         ),
         (yaml.safe_dump(with_plugin("./plugin")).encode(), "{file}: the credential plugin ./plugin is not installed"),
-        (yaml.safe_dump({**GOOD, "users": "x"}).encode(), "users list"),
+        (yaml.safe_dump({**GOOD, "users": "x"}).encode(), "{file}: users is a text, not a list"),
+        (yaml.safe_dump({**GOOD, "users": {"a": {}}}).encode(), "{file}: users is an object, not a list"),
+        (yaml.safe_dump({**GOOD, "users": None}).encode(), "{file}: users is missing"),
         (yaml.safe_dump({**GOOD, "contexts": [{"name": "a", "context": "x"}]}).encode(), "kube"),
-        (yaml.safe_dump({**GOOD, "clusters": 3}).encode(), "kube"),
+        (yaml.safe_dump({**GOOD, "clusters": 3}).encode(), "{file}: clusters is a number, not a list"),
     ],
 )
 def test_a_broken_kubeconfig_is_one_sentence(tmp_path: Path, content: bytes, cause: str) -> None:

@@ -84,7 +84,7 @@ def test_a_resumed_run_trains_on_the_saved_groups(
     assert run_process(train_until_signal, config, number) == (-number if number == signal.SIGKILL else 128 + number)
     assert find_latest_step(run / "checkpoints") == saved
     queue = load_file(run / "checkpoints" / f"step-{saved}" / TENSORS)
-    assert queue["responses"].tolist() == [config.rollout.n] * SIZE * batches
+    assert queue["responses"].tolist() == [config.rollout.responses_per_prompt] * SIZE * batches
 
     sent: list[int] = []
     start = RolloutGenerator._start
@@ -107,7 +107,9 @@ def test_a_resumed_run_trains_on_the_saved_groups(
         for step in range(1, STEPS + 1)
         for line in (run / "rollouts" / f"step-{step}.jsonl").read_text().splitlines()
     ]
-    expected = [prompt.text for prompt in prompts.take(0, SIZE * STEPS) for _ in range(config.rollout.n)]
+    expected = [
+        prompt.text for prompt in prompts.take(0, SIZE * STEPS) for _ in range(config.rollout.responses_per_prompt)
+    ]
     assert Counter(line["prompt"] for line in lines) == Counter(expected)
     texts = tokenizer.batch_decode(
         [piece.tolist() for piece in torch.split(queue["tokens"], queue["lengths"].tolist())], skip_special_tokens=True

@@ -124,7 +124,7 @@ def build(config: TrainingConfig, worker: Worker) -> TrainingBatch:
 
 
 def update(config: TrainingConfig, worker: Worker, batch: TrainingBatch) -> list[Sequence[UpdateResult]]:
-    rows = config.training.ppo_mini_batch_size * config.rollout.n
+    rows = config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt
     data_parallel = DataParallel(worker, context_parallel_size=1)
     return data_parallel.update(
         TrainWorker.update_actor, batch.experience, rows=rows, epochs=config.training.ppo_epochs
@@ -204,6 +204,7 @@ def test_the_own_passes_of_ranks_are_joined_in_the_order_of_the_batch() -> None:
         ({"advEstimator": "gae", "critic": {}}, {}),
         ({"rolloutCorrection": {"rejection": "token_k1", "rejectionThreshold": 9.0}}, {}),
         ({}, {"ppoEpochs": 2}),
+        ({"topEntropyQuantile": 0.5}, {}),
     ],
     ids=str,
 )

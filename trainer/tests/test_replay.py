@@ -112,7 +112,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> TrainingConfig:
             learning_rate=1e-3,
             warmup=Warmup(steps=50, batch_size=16, learning_rate=3e-3),  # the policy learns to end its turns
         ),
-        rollout=Rollout(engine="transformers", n=4, multi_turn=MultiTurn(environment="again:Again", max_turns=2)),
+        rollout=Rollout(
+            engine="transformers", responses_per_prompt=4, multi_turn=MultiTurn(environment="again:Again", max_turns=2)
+        ),
         checkpoint=Checkpoint(),
         observability=Observability(record_steps=[1, 2]),
     )

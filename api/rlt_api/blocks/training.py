@@ -86,7 +86,7 @@ class Validation(ApiModel):
     trainer.test_freq."""
     before_train: bool = False
     """Whether validation also runs before the first step: verl's trainer.val_before_train."""
-    n: Annotated[int, Field(ge=1, le=4096, alias="responsesPerPrompt")] = 1
+    responses_per_prompt: Annotated[int, Field(ge=1, le=4096)] = 1
     """Number of responses to each prompt: verl's val_kwargs.n. More than 1 needs a temperature, and adds the metrics
     best@k (pass@k) and maj@n. (kubectl reads the key n as false.)"""
     temperature: Annotated[float, Field(ge=0, le=10)] = 0.0

@@ -55,7 +55,7 @@ def compute_micro_batch_size(spec: RLTrainingJobSpec, limit: int, shares: int) -
     """Compute the largest micro-batch, of at most `limit` responses, that divides the responses of one of `shares` in a
     mini-batch, as verl and DeepSpeed assert. It affects memory and speed, not the result."""
     prompts = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
-    share = max(1, prompts * spec.rollout.n // shares)
+    share = max(1, prompts * spec.rollout.responses_per_prompt // shares)
     return max(size for size in range(1, min(limit, share) + 1) if share % size == 0)
 
 

@@ -35,7 +35,7 @@ def validate_mini_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         return
     message = f"is larger than trainBatchSize {batch}" if mini > batch else f"does not divide trainBatchSize {batch}"
     shares = data_parallel_size(spec)
-    unit = shares if spec.framework.type == "builtin" else shares // gcd(shares, spec.rollout.n)
+    unit = shares if spec.framework.type == "builtin" else shares // gcd(shares, spec.rollout.responses_per_prompt)
     yield change_mini_batch(spec, unit, message, "batch-divisibility", (TRAIN,))
 
 
@@ -99,17 +99,25 @@ def validate_micro_batch_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_group_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Estimators with groups need responsesPerPrompt of at least 2: a group of one has advantage 0 (as in TRL)."""
     estimator = spec.algorithm.adv_estimator
-    if estimator in GROUPED and spec.rollout.n < 2:
+    if estimator in GROUPED and spec.rollout.responses_per_prompt < 2:
         message = f"must be 2 or more for {estimator}, which compares the responses to one prompt"
         fix = "use 2 or more, such as 8"
         edits = use(RESPONSES, 2, 8)
         involved = (ESTIMATOR,)
-        yield Finding(RESPONSES, str(spec.rollout.n), message, fix, rule="group-size", involved=involved, edits=edits)
+        yield Finding(
+            RESPONSES,
+            str(spec.rollout.responses_per_prompt),
+            message,
+            fix,
+            rule="group-size",
+            involved=involved,
+            edits=edits,
+        )
 
 
 def validate_filter_groups(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """filterGroups needs groups of at least 2: it would discard every group of one, without end."""
-    if spec.algorithm.filter_groups and spec.rollout.n < 2:
+    if spec.algorithm.filter_groups and spec.rollout.responses_per_prompt < 2:
         message = "needs at least 2 responses to each prompt"
         instead = "use responsesPerPrompt 8"
         yield superfluous(FILTER, "given", message, or_set={RESPONSES: 8}, instead=instead, rule="group-size")

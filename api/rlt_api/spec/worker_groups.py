@@ -13,7 +13,7 @@ def has_engines(spec: RLTrainingJobSpec) -> bool:
 
 def count_responses(spec: RLTrainingJobSpec) -> int:
     """Return the number of responses to each prompt of a batch: two in a pair."""
-    return spec.rollout.n if has_engines(spec) else 2
+    return spec.rollout.responses_per_prompt if has_engines(spec) else 2
 
 
 def rollout_group(spec: RLTrainingJobSpec) -> WorkerGroup | None:

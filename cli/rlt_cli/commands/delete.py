@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import click
 
-from rlt.connection import Connection
 from rlt.kube_context import KubeContext
 from rlt.lifecycle import delete_job
 from rlt_cli.connection import connect, run
@@ -23,6 +22,7 @@ from rlt_core.job import Manifest
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("-f", "--filename", "files", multiple=True, type=FILE, help="Delete the jobs in this file.")
 @click.option("-l", "--selector", help="Delete the jobs that match this label selector, such as team=a.")
+@click.option("--all", "all_jobs", is_flag=True, help="Delete all jobs of the namespace.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @kube_context_options
 @output_option()
@@ -30,25 +30,30 @@ def command(
     names: tuple[str, ...],
     files: tuple[str, ...],
     selector: str | None,
+    all_jobs: bool,
     yes: bool,
     kube_context: KubeContext,
     output: str,
 ) -> None:
-    """Delete jobs and their clusters. The files in their volumes are kept."""
-    selected = (*parse_names(names), *read_names(files))
-    if bool(selected) == bool(selector):
-        raise click.UsageError(
-            "Name the jobs: NAME..., -f FILE or -l SELECTOR." if not selected else "-l selects jobs: omit NAME and -f."
-        )
+    """Delete jobs and their clusters. The files in their volumes are kept.
+
+    The command asks for confirmation, and without a terminal requires --yes.
+    """
+    selected = (*parse_names(names, type_alone=all_jobs or bool(selector)), *read_names(files))
+    ways = [way for way, given in (("NAME or -f", selected), ("-l", selector), ("--all", all_jobs)) if given]
+    if not ways:
+        raise click.UsageError("Name the jobs: NAME..., -f FILE, -l SELECTOR or --all.")
+    if len(ways) > 1:
+        raise click.UsageError(f"{' and '.join(ways)} are mutually exclusive: each selects the jobs to delete.")
     if not yes and not sys.stdin.isatty():
         words = [*names, *(f"-f {file}" for file in files), *([f"-l {selector}"] if selector else [])]
+        words += ["--all"] if all_jobs else []
         raise Failure(
             "Deletion requires confirmation, and standard input is not a terminal.",
             next=kube_context.command_line(f"delete {' '.join(words)} --yes"),
         )
     jobs = run(_delete(selected, selector, yes, kube_context))
     if not jobs:
-        print_message(f"no jobs with labels {selector}")
         return
     emit_result("\n".join(f"{job['metadata']['name']} deleted" for job in jobs), jobs, output)
     print_message("the files in their volumes are kept")
@@ -57,17 +62,20 @@ def command(
 async def _delete(
     selected: Sequence[JobName], selector: str | None, yes: bool, kube_context: KubeContext
 ) -> list[Manifest]:
-    """Delete the jobs after a confirmation. If one does not exist, none is deleted."""
+    """Delete the jobs after a confirmation. If one does not exist, none is deleted.
+
+    Without names, the jobs of the namespace that match `selector`.
+    """
     async with connect(kube_context) as connection:
-        jobs = await _find(connection, selected, selector)
-        if jobs and not yes:
+        if selected:
+            jobs = await get_selected_jobs(connection, selected)
+        else:
+            jobs = await connection.list_jobs(selector=selector)
+        if not jobs:
+            labels = f" with labels {selector}" if selector else ""
+            print_message(f"no jobs{labels} in namespace {connection.namespace}")
+        elif not yes:
             click.confirm(f"Delete {', '.join(job['metadata']['name'] for job in jobs)}?", abort=True, err=True)
         for job in jobs:
             await delete_job(connection, job)
         return jobs
-
-
-async def _find(connection: Connection, selected: Sequence[JobName], selector: str | None) -> list[Manifest]:
-    if selector:
-        return await connection.list_jobs(selector=selector)
-    return await get_selected_jobs(connection, selected)

@@ -43,7 +43,7 @@ def command(
 ) -> None:
     """List jobs, or show one job. The columns are the same as in `kubectl get`; -o wide adds the others, -o name
     prints names for kubectl. With --watch, the changes follow: rows, or one JSON object per line."""
-    selected = (*parse_names(names), *read_names(files))
+    selected = (*parse_names(names, type_alone=all_namespaces or bool(selector)), *read_names(files))
     if selected and (all_namespaces or selector):
         raise click.UsageError("NAME and -f select jobs: omit --all-namespaces and --selector")
     if watching and files:

@@ -12,10 +12,9 @@ from rlt.manifest_files import parse_documents
 from rlt.program import program_name
 from rlt.validation import validate_documents
 from rlt.yaml_text import to_yaml
-from rlt_api.findings.spelling import find_nearest_word
 from rlt_cli.failure import Failure
 from rlt_cli.first_job import create_first_job, first_job_options, read_request
-from rlt_cli.gallery import Example, find_example, load_examples
+from rlt_cli.gallery import Example, find_example, find_similar_names, load_examples
 from rlt_cli.manifest_template import add_all_fields, load_runtime, set_name, use_runtime
 from rlt_cli.output import TABLE, YAML, emit, emit_manifests, emit_table, output_option, print_message
 
@@ -113,7 +112,7 @@ def get_example(name: str) -> Example:
     """The example with a name or number. Raises Failure."""
     found = find_example(name)
     if found is None:
-        meant = find_nearest_word(name, [each.name for each in load_examples()], max_distance=4)
-        hint = f" Did you mean {meant}?" if meant else ""
+        meant = find_similar_names(name)
+        hint = f" Did you mean {' or '.join(meant)}?" if meant else ""
         raise Failure(f"{name}: is not an example.{hint}", next=f"{program_name()} init --list")
     return found

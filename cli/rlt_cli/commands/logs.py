@@ -10,7 +10,7 @@ import click
 
 from rlt.kept_files import list_kept_files
 from rlt.kube_context import KubeContext
-from rlt.pods import find_pod
+from rlt.pods import find_container, find_pod
 from rlt.program_log import follow_program_log, get_kept_file, get_program_log, take_last_lines
 from rlt_cli.connection import connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
@@ -27,6 +27,7 @@ from rlt_core.kubernetes import api_paths
 @click.option("--pod", metavar="POD", help="Show the log of this pod.")
 @click.option("--worker", type=click.IntRange(min=0), metavar="N", help="Show the log of worker pod N, from 0.")
 @click.option("--head", is_flag=True, help="Show the log of the head pod, which is Ray's own log.")
+@click.option("-c", "--container", metavar="CONTAINER", help="Show this container's log.  [default: Ray's]")
 @click.option("-f", "--follow", is_flag=True, help="Follow the log until it ends.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Show only the last N lines.")
 @click.option(
@@ -47,6 +48,7 @@ def command(
     pod: str | None,
     worker: int | None,
     head: bool,
+    container: str | None,
     follow: bool,
     tail: int | None,
     since: Duration | None,
@@ -72,10 +74,10 @@ def command(
     if follow and (list_files or kept):
         raise click.UsageError("--follow shows the log of a running program, not kept files")
     of_pod = pod is not None or worker is not None or head
-    if (since or previous) and not of_pod:
+    if (since or previous or container is not None) and not of_pod:
         raise click.UsageError(
-            "--since and --previous show a pod's log: add --head, --worker N or --pod POD. The program's output has no "
-            "times; --attempt N is its log before a restart"
+            "--container, --since and --previous show a pod's log: add --head, --worker N or --pod POD. The program's "
+            "output has no times; --attempt N is its log before a restart"
         )
     if previous and follow:
         raise click.UsageError("--previous is the log of a container that has ended: omit --follow")
@@ -94,7 +96,7 @@ def command(
     query |= {"tailLines": str(tail)} if tail is not None else {}
     query |= {"sinceSeconds": str(max(1, round(since.seconds)))} if since else {}
     query |= {"previous": "true"} if previous else {}
-    run(_print_pod_log(name, pod, worker, query, kube_context, output), detached=detached)
+    run(_print_pod_log(name, pod, worker, container, query, kube_context, output), detached=detached)
 
 
 async def _print_program_log(
@@ -131,6 +133,7 @@ async def _print_pod_log(
     name: str,
     pod: str | None,
     worker: int | None,
+    container: str | None,
     query: Mapping[str, str],
     kube_context: KubeContext,
     output: str,
@@ -138,7 +141,7 @@ async def _print_pod_log(
     """`query`: the parameters of the API server's log request."""
     async with connect(kube_context) as connection:
         manifest = await find_pod(connection, name, pod, worker)
-        container = manifest["spec"]["containers"][0]["name"]  # the Ray container in KubeRay's pods
+        container = find_container(connection, name, manifest, container)
         lines = LogLines({"pod": manifest["metadata"]["name"]}, output, timed=output != TABLE)
         path = api_paths.log(connection.namespace, manifest["metadata"]["name"])
         async for line in connection.api.stream_lines(path, {**query, "container": container}):

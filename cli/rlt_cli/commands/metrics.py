@@ -14,6 +14,7 @@ from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, emit_table, output_option, print_message
+from rlt_cli.run_arguments import find_directory
 
 
 @click.command()
@@ -31,9 +32,8 @@ def command(
     METRIC is a metric name of verl. Without it, the command shows the metrics of the status page. After the end of the
     program they are from the record of the last 400 steps that the operator keeps, or from the volume.
     """
-    history, notes = (
-        _read_directory(Path(name), since) if Path(name).is_dir() else run(_find(name, since, kube_context))
-    )
+    directory = find_directory(name)
+    history, notes = _read_directory(directory, since) if directory else run(_find(name, since, kube_context))
     for note in notes:
         print_message(f"note: {note}")
     names = list(metrics) or list(find_page_metrics(history).values())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from rlt.kube_context import KubeContext
@@ -14,6 +12,7 @@ from rlt.runs.rollouts import Rollout
 from rlt_cli.connection import connect, run
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, output_option, print_message
+from rlt_cli.run_arguments import find_directory
 from rlt_pod.report.extremes import select_rollouts
 
 
@@ -31,8 +30,8 @@ def command(
 
     After the end of the job's program, these are the best and the worst responses of the latest step.
     """
-    if Path(name).is_dir():
-        found, notes = read_rollouts(Path(name), step)
+    if directory := find_directory(name):
+        found, notes = read_rollouts(directory, step)
     else:
         _, found, notes = run(_find(name, step, kube_context))
     rollouts = select_rollouts(found, best=best, worst=worst)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from rlt.kube_context import KubeContext
@@ -11,6 +9,7 @@ from rlt.program import program_name
 from rlt_cli.connection import connect, run
 from rlt_cli.failure import Failure
 from rlt_cli.kube_context import kube_context_options
+from rlt_cli.run_arguments import find_directory
 
 
 @click.command()
@@ -45,8 +44,8 @@ async def _serve(source: str | None, port: int, all_namespaces: bool, kube_conte
     from rlt_ui.jobs import JobList
     from rlt_ui.server import serve
 
-    if source is not None and Path(source).is_dir():
-        folder = RunFolder(Path(source))
+    if source is not None and (directory := find_directory(source)):
+        folder = RunFolder(directory)
         await serve(folder, port, _announce, run=folder.only_run)
         return
     async with connect(kube_context) as connection:

@@ -38,7 +38,7 @@ def _iterate_lines(facts: ClusterFacts) -> Iterator[Line]:
         yield from fabric.inspect_fabric(found)
         yield from fabric.inspect_attachments(facts, found)
     yield from storage.inspect_storage_classes(facts)
-    yield from storage.inspect_volume_claims(facts)
+    yield from storage.inspect_volume_claims(facts, found)
     yield from namespace.inspect_runtimes(facts)
     yield from namespace.inspect_queues(facts)
     yield from namespace.inspect_quota(facts)

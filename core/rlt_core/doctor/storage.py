@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rlt_core.doctor.facts import ClusterFacts
 from rlt_core.doctor.line import Line, error, explain_unread, join_names, ok, warning
+from rlt_core.fabric.facts import Facts
 from rlt_core.job import Manifest
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -18,6 +19,9 @@ SHARED = re.compile(
 """Provisioners whose volumes can be ReadWriteMany. The API does not have it: from the documentation of the drivers."""
 MANY = "ReadWriteMany"
 PAGE = "docs/getting-started.md#requirements"
+VOLUMES = {"h100": "nvidia", "mi300x": "amd", "l4": "nvidia"}
+"""File in examples/volumes, by GPU model -> vendor. The first one of a vendor is for its other models."""
+SMALLEST_VOLUME = "l4"
 
 
 def inspect_storage_classes(facts: ClusterFacts) -> Iterator[Line]:
@@ -39,8 +43,8 @@ def inspect_storage_classes(facts: ClusterFacts) -> Iterator[Line]:
         yield ok(topic, f"{MANY} by provisioner: {join_names(shared)}; default: {join_names(default) or 'none'}")
 
 
-def inspect_volume_claims(facts: ClusterFacts) -> Iterator[Line]:
-    """The namespace's claims that all pods of a job can mount."""
+def inspect_volume_claims(facts: ClusterFacts, found: Mapping[str, Facts]) -> Iterator[Line]:
+    """The namespace's claims that all pods of a job can mount. `found`: the facts of each node."""
     topic = "volumes"
     if not facts.volume_claims.known:
         yield explain_unread(topic, facts.volume_claims)
@@ -59,7 +63,18 @@ def inspect_volume_claims(facts: ClusterFacts) -> Iterator[Line]:
             yield warning(topic, message, f"kubectl describe pvc {name} -n {facts.namespace}")
     if not shared:
         message = f"Namespace {facts.namespace} has no {MANY} PersistentVolumeClaim for model, data and checkpoints."
-        yield warning(topic, message, f"create one, or set storage.storageClassName: {PAGE}")
+        file = f"examples/volumes/{_choose_volume(found)}.yaml"
+        command = f"kubectl apply -n {facts.namespace} -f {file}"
+        yield warning(topic, message, f"set storageClassName in {file}, then {command}: docs/prepare-volume.md")
+
+
+def _choose_volume(found: Mapping[str, Facts]) -> str:
+    """The example for the GPU model, else for the vendor. Without GPUs, the smallest one."""
+    products = {(each.product or "").lower() for each in found.values() if each.gpus}
+    vendors = {each.vendor for each in found.values() if each.gpus}
+    of_model = [name for name in VOLUMES if name in products]
+    of_vendor = [name for name, vendor in VOLUMES.items() if vendor in vendors]
+    return (of_model or of_vendor or [SMALLEST_VOLUME])[0]
 
 
 def _is_default(storage_class: Manifest) -> bool:

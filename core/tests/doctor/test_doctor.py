@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from rlt_core.doctor.facts import ClusterFacts, Reading, reduce_node, reduce_pod
 from rlt_core.doctor.line import RIGHTS, Line, State
 from rlt_core.job import Manifest
 
+ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OF_NODES = ("accelerators", "device plugin", "gpu labels", "driver", "fabric", "attachments", "free gpus")
 
@@ -221,6 +223,20 @@ def test_each_fault_is_one_line_with_a_fix(fault: str) -> None:
     assert (line.topic, str(line.state)) == (topic, state)
     assert part in line.message
     assert line.fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "example"),
+    [("hgx-h100", "h100"), ("mi300x", "mi300x"), ("mi355x", "mi300x"), ("l4", "l4"), ("cpu", "l4")],
+)
+def test_a_missing_volume_has_the_example_for_the_gpus(kind: str, example: str) -> None:
+    facts = replace(GOOD, nodes=nodes(kind), volume_claims=Reading())
+    (line,) = [line for line in examine(facts) if line.topic == "volumes"]
+    file = f"examples/volumes/{example}.yaml"
+    assert line.fix == (
+        f"set storageClassName in {file}, then kubectl apply -n team-a -f {file}: docs/prepare-volume.md"
+    )
+    assert (ROOT / file).is_file()
 
 
 READINGS = [each.name for each in fields(ClusterFacts) if each.type == "Reading"]

@@ -16,6 +16,8 @@ import yaml
 from apiserver.command_line import Rlt
 from apiserver.in_cluster import Kubernetes, Operator
 
+from rlt_core.names import JOB_LABEL
+
 pytestmark = pytest.mark.apiserver
 
 
@@ -96,10 +98,52 @@ def test_delete_selects_by_file_and_label(kubernetes: Kubernetes, rlt: Rlt, job_
     rlt("submit", job_file)
     kubernetes.create_job(namespace, o.SPEC, "other")
     kubernetes.patch(namespace, "rltrainingjob", "other", {"metadata": {"labels": {"team": "a"}}})
-    assert rlt("delete", "-l", "team=b", "--yes").stderr == "no jobs with labels team=b\n"
+    assert rlt("delete", "-l", "team=b", "--yes").stderr == f"no jobs with labels team=b in namespace {namespace}\n"
     assert rlt("delete", "-l", "team=a", "--yes").stdout == "other deleted\n"
     assert rlt("delete", "-f", job_file, "--yes").stdout == "sum deleted\n"
     assert rlt("get", "-o", "name").stdout == ""
+
+
+def test_delete_all_deletes_the_jobs_of_the_namespace(
+    kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str
+) -> None:
+    rlt("submit", job_file)
+    kubernetes.create_job(namespace, o.SPEC, "other")
+    assert "delete --all --yes" in rlt("delete", "--all", expected=1).stderr
+    assert rlt("delete", "rltj", "--all", "--yes").stdout == "other deleted\nsum deleted\n"
+    assert rlt("delete", "--all", "--yes").stderr == f"no jobs in namespace {namespace}\n"
+
+
+def test_wait_for_the_deletion_of_a_job(
+    kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str, operator: Operator
+) -> None:
+    """The finalizer keeps the job until the operator has removed its cluster."""
+    assert "does not exist" in rlt("wait", "sum", "--for=delete").stderr
+    rlt("submit", job_file)
+    late = rlt("wait", "sum", "--for=delete", "--timeout", "1s", expected=2).stderr
+    assert "sum: not deleted within 1s. waiting for deletion: " in late
+    with rlt.start("wait", "sum", "--for=delete", "-o", "json") as waiting:
+        assert waiting.stderr
+        assert waiting.stderr.readline().startswith("waiting for deletion: ")
+        rlt("delete", "sum", "--yes")
+        assert waiting.wait(timeout=300) == 0
+        assert waiting.stdout
+        assert json.loads(waiting.stdout.read())["metadata"]["name"] == "sum"
+
+
+def test_logs_of_a_container(kubernetes: Kubernetes, rlt: Rlt, job_file: str, namespace: str) -> None:
+    """The log of a pod without a node is empty; of a container that it does not have, the API server rejects it."""
+    rlt("submit", job_file)
+    labels = {JOB_LABEL: "sum", "ray.io/node-type": "head"}
+    containers = [{"name": name, "image": "registry.example.com/a:b"} for name in ("ray-head", "proxy")]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sum-head", "labels": labels}}
+    init_containers = [{**containers[0], "name": "wait"}]
+    kubernetes.create(namespace, {**pod, "spec": {"containers": containers, "initContainers": init_containers}})
+    missing = rlt("logs", "sum", "--head", "-c", "nosuch", expected=1).stderr
+    assert "sum-head has no container nosuch. Its containers: ray-head, proxy; init containers: wait." in missing
+    assert "next: rlt logs sum --pod sum-head --container ray-head" in missing
+    for container in ("proxy", "wait"):
+        rlt("logs", "sum", "--head", "-c", container)
 
 
 def test_events_of_the_job_are_listed(rlt: Rlt, job_file: str, operator: Operator) -> None:

@@ -73,7 +73,9 @@ class RolloutGenerator:
         size = config.training.train_batch_size
         filtering = config.algorithm.filter_groups
         self._filter = (
-            GroupFilter(filtering, size=size, n=config.rollout.n, termination=termination) if filtering else None
+            GroupFilter(filtering, size=size, n=config.rollout.responses_per_prompt, termination=termination)
+            if filtering
+            else None
         )
         self._schedule = Schedule(
             self._start_generation,
@@ -102,14 +104,18 @@ class RolloutGenerator:
         groups = self._schedule.next_batch(step)
         with self._stopwatch.measure("reward"):
             batch = self._build_batch(
-                [group.pending.scored.result() for group in groups], self._config.rollout.n, log=self._filter is None
+                [group.pending.scored.result() for group in groups],
+                self._config.rollout.responses_per_prompt,
+                log=self._filter is None,
             )
         if self._filter:
             scores = replace(batch.scores, reasons=dict(self._filter.reasons))
             batch = replace(batch, scores=scores, num_gen_batches=self._filter.generations)
         if self._config.rollout.staleness:
             started = torch.tensor([group.started for group in groups])
-            batch = replace(batch, staleness=(step - started).repeat_interleave(self._config.rollout.n))
+            batch = replace(
+                batch, staleness=(step - started).repeat_interleave(self._config.rollout.responses_per_prompt)
+            )
         ready, others = self._schedule.groups_ahead(step)
         return replace(batch, consumed=self._taken - len(ready) - len(others))
 
@@ -135,7 +141,7 @@ class RolloutGenerator:
 
         All validations use the same seeds. Requests for training that wait in the router go after them.
         """
-        n = validation.n
+        n = validation.responses_per_prompt
         seeds = derive_sampling_seeds(self._config.training.seed, VALIDATION_STEP, 1, len(prompts) * n)
         sampling = replace(self._engines.sampling.greedy(), temperature=validation.temperature)
         groups = [
@@ -153,7 +159,9 @@ class RolloutGenerator:
     def keep(self, groups: Sequence[Group]) -> list[Group]:
         """As in Selection: with algorithm.filterGroups."""
         assert self._filter is not None
-        batch = self._build_batch([group.pending.scored.result() for group in groups], self._config.rollout.n)
+        batch = self._build_batch(
+            [group.pending.scored.result() for group in groups], self._config.rollout.responses_per_prompt
+        )
         return [group for group, is_kept in zip(groups, self._filter.select(batch), strict=True) if is_kept]
 
     def validate_progress(self, step: int, ready: int) -> None:
@@ -176,7 +184,7 @@ class RolloutGenerator:
     def _start_generation(self, step: int) -> list[Group]:
         """Send the requests on the next training.trainBatchSize prompts."""
         size = self._config.training.train_batch_size
-        n = self._config.rollout.n
+        n = self._config.rollout.responses_per_prompt
         self._sent = step, 1 + (self._sent[1] if self._sent[0] == step else 0)
         seeds = derive_sampling_seeds(self._config.training.seed, *self._sent, size * n)
         prompts = self._prompts.take(self._taken, size)

@@ -158,7 +158,7 @@ class Trainer:
         self.checkpoints.stop_if_requested(step - 1)
         epoch = self.prompts.epoch(rollout_batch.consumed)
         metrics = {"training/global_step": float(step), "training/epoch": float(epoch)}
-        metrics |= self.prompts.metrics() | training_batch.metrics
+        metrics |= self.prompts.metrics(rollout_batch.consumed) | training_batch.metrics
         if step in config.observability.record_steps:
             with stopwatch.measure("record"):
                 self.workers.all(TrainWorker.save_recorded, self.run_directory.recordings / "checkpoints", step - 1)
@@ -196,7 +196,7 @@ class Trainer:
         Raises NonFiniteGradientError with the latest checkpoint if the training diverges.
         """
         training = self.config.training
-        rows = training.ppo_mini_batch_size * self.config.rollout.n
+        rows = training.ppo_mini_batch_size * self.config.rollout.responses_per_prompt
         try:
             return self.data_parallel.update(method, experience, rows=rows, epochs=training.ppo_epochs)
         except NonFiniteGradientError as error:
@@ -271,7 +271,7 @@ class Trainer:
         validation = self.config.training.validation
         assert validation is not None
         batch = self.generator.validate(self.validation.prompts, validation)
-        return compute_validation_metrics(batch, validation.n) | self.validation.metrics()
+        return compute_validation_metrics(batch, validation.responses_per_prompt) | self.validation.metrics()
 
     def warm_up(self) -> None:
         """Run supervised steps on the solutions in the data, if configured. Then start the RL stage."""

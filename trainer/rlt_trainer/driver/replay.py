@@ -95,7 +95,7 @@ def replay(
     worker.resume(Path(scratch))
     workers = TorchrunWorkers(worker, environment)
     data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
-    rows = config.training.ppo_mini_batch_size * config.rollout.n
+    rows = config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt
     epochs = config.training.ppo_epochs
     critic = config.algorithm.critic
     replayed = []
@@ -136,7 +136,7 @@ def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
     """Raises ValueError if the recording lacks an input of the updates, or cannot be split equally between ranks."""
     experience = recording.experience
     step = recording.step
-    rows = config.training.ppo_mini_batch_size * config.rollout.n
+    rows = config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt
     shares = data_parallel_size(config.training, ranks)
     responses = experience.num_trajectories
     if rows % shares or responses % shares:

@@ -17,7 +17,7 @@ def validate_openrlhf_batches(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     train_batch_size is a multiple of the micro-batch x the actors."""
     shares = count_shares(spec)
     prompts = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
-    responses = spec.rollout.n
+    responses = spec.rollout.responses_per_prompt
     if prompts * responses % shares:
         message = (
             f"x responsesPerPrompt {responses} = {prompts * responses} responses are not divisible by the {shares} "

@@ -100,13 +100,13 @@ def _list_data(data: Data, spec: RLTrainingJobSpec) -> Options:
         "data.max_len": data.max_prompt_length + data.max_response_length,
         "rollout.max_new_tokens": data.max_response_length,
         "rollout.batch_size": spec.training.train_batch_size,
-        "rollout.n_samples_per_prompt": spec.rollout.n,
+        "rollout.n_samples_per_prompt": spec.rollout.responses_per_prompt,
         "rollout.temperature": spec.rollout.temperature,
         "rollout.top_p": spec.rollout.top_p,
         "eval.dataset": (hub.name if hub and hub.val_split else ",".join(data.val_files or [])) or None,
         "eval.split": hub.val_split if hub else None,
         "eval.steps": validation.test_freq if validation else -1,
-        "eval.n_samples_per_prompt": validation.n if validation else 1,
+        "eval.n_samples_per_prompt": validation.responses_per_prompt if validation else 1,
         "eval.temperature": validation.temperature if validation else 0.0,
     }
 
@@ -139,11 +139,12 @@ def _list_optimization(spec: RLTrainingJobSpec) -> Options:
     schedule = spec.training.lr_schedule
     critic = spec.algorithm.critic
     limit = training.ppo_micro_batch_size_per_device
-    share = max(1, training.train_batch_size * spec.rollout.n // count_shares(spec))
+    share = max(1, training.train_batch_size * spec.rollout.responses_per_prompt // count_shares(spec))
     options: Options = {
         "train.num_episodes": training.total_epochs,
         "train.max_epochs": training.ppo_epochs,
-        "train.batch_size": (training.ppo_mini_batch_size or training.train_batch_size) * spec.rollout.n,
+        "train.batch_size": (training.ppo_mini_batch_size or training.train_batch_size)
+        * spec.rollout.responses_per_prompt,
         "train.micro_batch_size": compute_micro_batch_size(spec, limit, count_shares(spec)),
         "rollout.micro_batch_size": min(training.log_prob_micro_batch_size_per_device or limit, share),
         "train.dynamic_batch_enable": training.use_dynamic_bsz,

@@ -35,7 +35,7 @@ def validate_roll_batches(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     devices = parse_devices(role.get("device_mapping"))
     shares = count_shares(role, len(devices)) if devices else None
     prompts = spec.training.ppo_mini_batch_size or spec.training.train_batch_size
-    responses = spec.rollout.n
+    responses = spec.rollout.responses_per_prompt
     if not shares or prompts * responses % shares == 0:
         return
     message = (

@@ -132,7 +132,7 @@ def _divide_batch(spec: RLTrainingJobSpec, role: Mapping[str, JsonValue], device
     """
     training = spec.training
     prompts = training.ppo_mini_batch_size or training.train_batch_size
-    share = max(1, prompts * spec.rollout.n // (count_shares(role, devices) or 1))
+    share = max(1, prompts * spec.rollout.responses_per_prompt // (count_shares(role, devices) or 1))
     micro = max(size for size in range(1, min(limit, share) + 1) if share % size == 0)
     return {"per_device_train_batch_size": micro, "gradient_accumulation_steps": share // micro}
 
@@ -167,7 +167,8 @@ def build_engine(
             "top_p": rollout.top_p,
             "top_k": rollout.top_k,
             "num_beams": 1,
-            "num_return_sequences": rollout.n,
+            "num_return_sequences": rollout.responses_per_prompt,
+            **_build_stop(spec),
         },
         "data_args": {"template": "native"},
         "strategy_args": {
@@ -260,9 +261,14 @@ def build_validation(spec: RLTrainingJobSpec, data: Data) -> Settings:
             "top_p": 1.0,
             "top_k": -1,
             "num_beams": 1,
-            "num_return_sequences": validation.n if validation else 1,
+            "num_return_sequences": validation.responses_per_prompt if validation else 1,
+            **_build_stop(spec),
         },
     }
+
+
+def _build_stop(spec: RLTrainingJobSpec) -> Settings:
+    return {"stop_strings": list(spec.rollout.stop)} if spec.rollout.stop else {}
 
 
 def _choose_devices(chosen: Mapping[str, JsonValue], devices: list[int]) -> list[int]:

@@ -158,7 +158,7 @@ def _list_batches(spec: RLTrainingJobSpec, data: Data) -> Settings:
     staleness = spec.rollout.staleness
     return {
         "rollout_batch_size": spec.training.train_batch_size,
-        "num_return_sequences_in_group": spec.rollout.n,
+        "num_return_sequences_in_group": spec.rollout.responses_per_prompt,
         "prompt_length": data.max_prompt_length,
         "response_length": data.max_response_length,
         "ppo_epochs": spec.training.ppo_epochs,

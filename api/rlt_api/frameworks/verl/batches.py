@@ -24,7 +24,7 @@ def validate_verl_batches(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if (mini and batch % mini) or next(validate_verl_fields(spec), None):
         return
     program = parse_command(spec)
-    responses = spec.rollout.n
+    responses = spec.rollout.responses_per_prompt
     shares = count_program_shares(program) or 1
     involved = ("spec.framework.type", RESPONSES, *SHARES)
     rule = "batch-divisibility"

@@ -217,7 +217,7 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
     longest = rollout.max_model_len or data.max_prompt_length + data.max_response_length
     settings: Settings = {
         f"{ROLLOUT}.name": rollout.engine,
-        f"{ROLLOUT}.n": rollout.n,
+        f"{ROLLOUT}.n": rollout.responses_per_prompt,
         f"{ROLLOUT}.temperature": rollout.temperature,
         f"{ROLLOUT}.top_p": rollout.top_p,
         f"{ROLLOUT}.top_k": rollout.top_k,
@@ -234,7 +234,7 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
         f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": _fit_micro_batch(
             spec, training.log_prob_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device
         ),
-        f"{ROLLOUT}.val_kwargs.n": validation.n if validation else 1,
+        f"{ROLLOUT}.val_kwargs.n": validation.responses_per_prompt if validation else 1,
         f"{ROLLOUT}.val_kwargs.temperature": temperature,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
         **{f"++{ROLLOUT}.engine_kwargs.vllm.{name}": value for name, value in rollout.engine_kwargs.items()},
