@@ -32,6 +32,8 @@ class Bounds:
     """Number of faults on a path: a crash, a lost response, lost watch events, a change during a reconciliation."""
     breakages: int = 0
     """Number of changes of the job on a path on which the operator fails."""
+    rivals: int = 0
+    """Number of times on a path that another job takes the accelerators, which the job's runtime limits."""
     upgrades: int = 0
     """Number of times that a replica of another version leads on a path."""
     newer: bool = False
@@ -48,7 +50,11 @@ class Bounds:
 
     def _build_world(self) -> World:
         world = build_world(
-            disturbances=self.disturbances, faults=self.faults, breakages=self.breakages, upgrades=self.upgrades
+            disturbances=self.disturbances,
+            faults=self.faults,
+            breakages=self.breakages,
+            upgrades=self.upgrades,
+            rivals=self.rivals,
         )
         world.process.newer = self.newer
         return world

@@ -1,7 +1,7 @@
 """What happens to a job besides the operator: each function is a transition, and returns whether it changed anything.
 
 EXPECTED transitions happen sooner or later without any fault. DISTURBANCES are what users, nodes and networks may do.
-BREAKAGES are changes of the job on which the operator fails.
+BREAKAGES are changes of the job on which the operator fails. RIVALS are other jobs of the namespace.
 """
 
 from __future__ import annotations
@@ -11,7 +11,21 @@ from typing import Any
 
 from exploration.api_server import WATCHED
 from exploration.failing_jobs import ANNOTATION, BLOCKS, FAILS, find_failure
-from exploration.world import CONFIG_MAP, JOB, NAME, NAMESPACE, NODE, PODS, RAY_CLUSTER, SPEC, World
+from exploration.world import (
+    CONFIG_MAP,
+    GPU,
+    JOB,
+    LIMITED_SPEC,
+    NAME,
+    NAMESPACE,
+    NODE,
+    PODS,
+    RAY_CLUSTER,
+    RIVAL,
+    RUNTIME,
+    SPEC,
+    World,
+)
 
 from rlt_core import names
 from rlt_core.children.programs import is_programs
@@ -159,7 +173,8 @@ def user_creates_job(world: World) -> bool:
     """A job is created, perhaps again after its deletion."""
     if world.job is not None:
         return False
-    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": SPEC}
+    spec = LIMITED_SPEC if api_paths.runtime(RUNTIME) in world.server.objects else SPEC
+    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": spec}
     world.server.create(api_paths.jobs(NAMESPACE), manifest)
     return True
 
@@ -265,6 +280,26 @@ def user_creates_labelled_pod(world: World) -> bool:
     return True
 
 
+def rival_takes_accelerators(world: World) -> bool:
+    """The RayCluster of another job has all accelerators that the runtime permits to the namespace."""
+    if api_paths.ray_cluster(*RIVAL) in world.server.objects:
+        return False
+    container = {"resources": {"limits": {GPU: "1"}}}
+    spec = {"workerGroupSpecs": [{"replicas": 1, "template": {"spec": {"containers": [container]}}}]}
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(RIVAL[1]), "spec": spec}
+    world.server.create(api_paths.ray_clusters(NAMESPACE), cluster)
+    return True
+
+
+def rival_ends(world: World) -> bool:
+    """The other job releases its RayCluster."""
+    path = api_paths.ray_cluster(*RIVAL)
+    if path not in world.server.objects:
+        return False
+    world.server.remove(path)
+    return True
+
+
 EXPECTED: tuple[Happening, ...] = (
     kuberay_creates_pods,
     pods_start,
@@ -273,6 +308,7 @@ EXPECTED: tuple[Happening, ...] = (
     ray_answers_again,
     program_saves_and_stops,
     user_repairs_job,
+    rival_ends,
 )
 """program_succeeds follows when nothing else happens."""
 DISTURBANCES: tuple[Happening, ...] = (
@@ -295,13 +331,19 @@ DISTURBANCES: tuple[Happening, ...] = (
     user_creates_labelled_pod,
 )
 BREAKAGES: tuple[Happening, ...] = (user_breaks_the_operator, user_blocks_the_operator)
+RIVALS: tuple[Happening, ...] = (rival_takes_accelerators,)
 
 
-def build_world(*, disturbances: int = 0, faults: int = 0, breakages: int = 0, upgrades: int = 0) -> World:
-    """A world with a new job, which the operator's process has listed."""
-    world = World(disturbances=disturbances, faults=faults, breakages=breakages, upgrades=upgrades)
+def build_world(
+    *, disturbances: int = 0, faults: int = 0, breakages: int = 0, upgrades: int = 0, rivals: int = 0
+) -> World:
+    """A world with a new job, which the operator's process has listed. With rivals, the runtime limits accelerators."""
+    world = World(disturbances=disturbances, faults=faults, breakages=breakages, upgrades=upgrades, rivals=rivals)
+    if rivals:
+        runtime = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": RUNTIME}}
+        world.server.create(api_paths.RUNTIMES, {**runtime, "spec": {"maxPerNamespace": {"accelerators": 1}}})
     for name in ("node", "spare"):
-        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {GPU: "8"}}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
         world.server.create(api_paths.NODES, node)
     user_creates_job(world)

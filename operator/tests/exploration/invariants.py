@@ -15,7 +15,7 @@ from exploration.environment import is_cordoned, is_foreign
 from exploration.failing_jobs import FAILS, find_failure
 from exploration.process import Write
 from exploration.versions import NEWER_FIELD
-from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, World
+from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, RIVAL, World
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
@@ -245,6 +245,13 @@ def a_failing_job_is_quarantined(step: Transition) -> None:
         raise Violation("the operator fails on the job, and does not report it")
 
 
+def a_namespace_stays_within_its_maximum(step: Transition) -> None:
+    """No RayCluster is created while others that the operator knows have the accelerators of the namespace."""
+    created = ("POST", RAY_CLUSTER.rpartition("/")[0]) in (step.writes or ())
+    if created and not step.interrupted and step.before.process.cache.ray_clusters.get(RIVAL):
+        raise Violation("a RayCluster was created beside one that has all accelerators of the namespace")
+
+
 INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     at_most_one_live_cluster,
     terminal_is_sticky,
@@ -259,6 +266,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     another_version_changes_no_child,
     what_another_version_recorded_stays,
     a_failing_job_is_quarantined,
+    a_namespace_stays_within_its_maximum,
 )
 
 

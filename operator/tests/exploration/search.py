@@ -60,7 +60,8 @@ def _list_possible(world: World) -> tuple[environment.Happening, ...]:
     free = (*environment.EXPECTED, environment.program_succeeds, environment.user_resumes_job)
     disturbances = environment.DISTURBANCES if world.disturbances else ()
     breakages = environment.BREAKAGES if world.breakages else ()
-    return (*free, *disturbances, *breakages)
+    rivals = environment.RIVALS if world.rivals else ()
+    return (*free, *disturbances, *breakages, *rivals)
 
 
 def _let(happen: environment.Happening, world: World) -> bool:
@@ -69,6 +70,7 @@ def _let(happen: environment.Happening, world: World) -> bool:
     world.disturbances -= disturbs
     world.disturbed |= disturbs
     world.breakages -= happen in environment.BREAKAGES
+    world.rivals -= happen in environment.RIVALS
     return happen(world)
 
 
@@ -184,7 +186,7 @@ class Search:
 
     def _settle(self, world: World) -> None:
         world = world.fork()
-        world.disturbances = world.faults = world.breakages = world.upgrades = 0
+        world.disturbances = world.faults = world.breakages = world.upgrades = world.rivals = 0
         self.settled.update(settle(world, self.settled))
 
 

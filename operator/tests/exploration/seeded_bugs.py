@@ -24,10 +24,10 @@ from rlt_core.kubernetes.fair_slots import FairSlots
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
-from rlt_operator.lifecycle import drain, run_record, running, stopping, terminal
+from rlt_operator.lifecycle import admission, drain, run_record, running, stopping, terminal
 from rlt_operator.memory import clocks
 from rlt_operator.memory.parts import PARTS
-from rlt_operator.observation import Config, Observed
+from rlt_operator.observation import Config, NamespaceUse, Observed
 from rlt_operator.reconcile import apply, blocking, children, plan, status, unused_programs
 from rlt_operator.reconcile import reconcile as reconciliation
 from rlt_operator.reconcile.backoff import Backoff
@@ -312,6 +312,27 @@ def a_cancelled_request_keeps_its_slot() -> Iterator[None]:
             self._release(flow)
 
     with mock.patch.object(FairSlots, "hold", hold):
+        yield
+
+
+@contextmanager
+def the_accelerators_of_others_do_not_count() -> Iterator[None]:
+    """The maximum of the namespace applies to each job alone."""
+    with mock.patch.object(NamespaceUse, "fits", property(lambda use: use.needed <= use.maximum)):
+        yield
+
+
+@contextmanager
+def a_job_that_waits_for_accelerators_is_not_requeued() -> Iterator[None]:
+    """The deletion of another job's RayCluster does not wake it."""
+    real = admission.accelerators_in_use
+
+    def accelerators_in_use(*arguments: Any) -> Verdict | None:
+        verdict = real(*arguments)
+        return verdict and replace(verdict, requeue_after=None)
+
+    steps = [accelerators_in_use if step is real else step for step in plan.READY_STEPS]
+    with mock.patch.object(plan, "READY_STEPS", steps):
         yield
 
 

@@ -14,6 +14,7 @@ BOUNDS = {
     "an upgrade": Bounds(upgrades=1, depth=9, starts=("new",)),
     "a rollback and a disturbance": Bounds(disturbances=1, upgrades=1, newer=True, depth=3, starts=("running",)),
     "a job on which the operator fails": Bounds(breakages=1, depth=5),
+    "a rival": Bounds(rivals=1, depth=10, starts=("new",)),
 }
 DEEP_BOUNDS = {
     "a disturbance": Bounds(disturbances=1, depth=26, starts=("new",)),
@@ -24,6 +25,8 @@ DEEP_BOUNDS = {
     "an upgrade, a rollback and a fault": Bounds(faults=1, upgrades=2, depth=5),
     "a rollback and a disturbance": Bounds(disturbances=1, upgrades=1, newer=True, depth=5),
     "a job on which the operator fails": Bounds(breakages=2, depth=12),
+    "rivals and a disturbance": Bounds(rivals=2, disturbances=1, depth=7, starts=("new", "starting")),
+    "a rival, a fault and an upgrade": Bounds(rivals=1, faults=1, upgrades=1, depth=6, starts=("new",)),
     "a job on which the operator fails, and a fault": Bounds(breakages=1, faults=1, disturbances=1, depth=4),
 }
 

@@ -48,6 +48,18 @@ SPEC: dict[str, Any] = {
     "activeDeadlineSeconds": DEADLINE_S,
 }
 
+RIVAL = (NAMESPACE, "rival")
+"""The RayCluster of another job."""
+GPU = "nvidia.com/gpu"
+RUNTIME = "tenants"
+WORKER = {**SPEC["cluster"]["workers"][0], "accelerator": {"resourceName": GPU, "count": 1}}
+LIMITED_SPEC = {
+    **SPEC,
+    "cluster": {**SPEC["cluster"], "workers": [WORKER]},
+    "runtimeRef": {"name": RUNTIME},
+}
+"""The spec with an accelerator, and a runtime that limits a namespace to one."""
+
 
 @dataclass
 class World:
@@ -66,6 +78,8 @@ class World:
     faults: int = 0
     """How many more requests may fail or crash the process on this path."""
 
+    rivals: int = 0
+    """How many more times another job may take the accelerators of the namespace."""
     breakages: int = 0
     """How many more times a user may change the job so that the operator fails on it."""
     upgrades: int = 0
@@ -88,6 +102,7 @@ class World:
             self.disturbed,
             self.disturbances,
             self.faults,
+            self.rivals,
             self.breakages,
             self.upgrades,
             process.newer,
