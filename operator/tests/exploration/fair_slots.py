@@ -24,7 +24,7 @@ KINDS = (
     (Flow("b"), READ),
     (OWN, READ),
 )
-"""Flow and cost of the requests."""
+"""Flow and cost of a request, by kind."""
 START = ("send 0",) * 4
 """The path before the search: one namespace has more requests than it may send at the same time."""
 PASSES = 3
@@ -51,7 +51,7 @@ class Client:
     started: list[Request] = field(default_factory=list)
     """Those that got a slot since the latest action."""
     ahead: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Cost of the requests of the second namespace that started since the first one could have had a slot."""
+    """What the second namespace has spent since the first one could have had a slot."""
 
     async def act(self, action: str) -> None:
         """Carry out an action, and wait until it has its effect. Raises Violation."""

@@ -19,6 +19,7 @@ from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MA
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
+from rlt_core.kubernetes import api_paths
 from rlt_operator.lifecycle.run_record import RETRY_S
 
 RECONCILIATIONS = ("reconcile", "requeue")
@@ -83,6 +84,8 @@ def users_objects_are_untouched(step: Transition) -> None:
     if not step.by_operator:
         return
     for path, text in step.before.server.objects.items():
+        if step.interrupted and path == api_paths.ray_cluster(*RIVAL):  # the other job may have ended meanwhile
+            continue
         if is_foreign(parse(text)) and step.after.server.objects.get(path) != text:
             raise Violation(f"{path} of a user has changed")
     before = step.before.job
@@ -246,7 +249,7 @@ def a_failing_job_is_quarantined(step: Transition) -> None:
 
 
 def a_namespace_stays_within_its_maximum(step: Transition) -> None:
-    """No RayCluster is created while others that the operator knows have the accelerators of the namespace."""
+    """No RayCluster is created while others in its cache have the accelerators of the namespace."""
     created = ("POST", RAY_CLUSTER.rpartition("/")[0]) in (step.writes or ())
     if created and not step.interrupted and step.before.process.cache.ray_clusters.get(RIVAL):
         raise Violation("a RayCluster was created beside one that has all accelerators of the namespace")
@@ -309,6 +312,8 @@ def is_settled(world: World) -> str | None:
         return f"job_converges: it is still stalled: {conditions['Stalled']['message']}" if is_stalled else None
     foreign = [path for path, text in world.server.objects.items() if is_foreign(parse(text)) and "/pods/" not in path]
     if foreign and conditions["Stalled"]["reason"] == "NameTaken":
+        return None
+    if world.has_lost_programs:
         return None
     return f"job_converges: {phase}, {status.get('message')}, objects {owned}"
 

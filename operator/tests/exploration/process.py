@@ -203,7 +203,7 @@ class Process:
         return forked
 
     def copy_watches(self, other: Process) -> None:
-        """Let the watches be as far as those of another process."""
+        """Let the watches be as far as another process's."""
         for resource, store in other._stores.items():
             _copy_store(store, self._stores[resource])
         self.cache._kuberay_acted = other.cache._kuberay_acted

@@ -17,9 +17,11 @@ from exploration.api_server import WATCHED, ApiServer, Change
 from exploration.process import Crash, Fault, Process, Transport
 from exploration.simulation import CLOCK, run_at, run_now
 from exploration.symmetry import canonicalize
+from exploration.versions import VERSION
 
 from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core import names
+from rlt_core.children.programs import name_programs
 from rlt_core.job import Manifest, parse_status
 from rlt_core.kubernetes import api_paths
 from rlt_core.ray_http import Head, Request, UnreachableError
@@ -140,6 +142,12 @@ class World:
         cluster = self.server.get(RAY_CLUSTER)
         name = cluster and cluster["metadata"].get("labels", {}).get(names.PROGRAMS_LABEL)
         return api_paths.config_map(NAMESPACE, name) if name else None
+
+    @property
+    def has_lost_programs(self) -> bool:
+        """Whether the pods need deleted programs that another version than the leader's has written."""
+        VERSION.use(self.process.newer)
+        return bool(self.programs and self.programs not in self.server.objects and name_programs() not in self.programs)
 
     def is_true(self, type: str) -> bool:
         """Whether the stored status has the condition with the value True."""
