@@ -30,7 +30,7 @@ BANDIT: dict[str, Any] = {
     "workers": 1,
     "data": {"preset": "bandit", "maxResponseLength": 1},
     "training": {"totalSteps": 55, "trainBatchSize": 8, "ppoMiniBatchSize": 8, "learningRate": 3e-3},
-    "rollout": {"n": 64},
+    "rollout": {"responsesPerPrompt": 64},
 }
 SERIES = [(each.prompt, each.ground_truth) for each in generate_digits(0, "train") if each.prompt[-2:] == ",2"][:16]
 """Sixteen series to continue for two terms: "3,5:10,2" -> "7,9"."""
@@ -50,7 +50,7 @@ DIGITS: dict[str, Any] = {
         "learningRate": 2e-3,
         "warmup": {"steps": 38, "batchSize": 16, "learningRate": 2e-3},
     },
-    "rollout": {"n": 16},
+    "rollout": {"responsesPerPrompt": 16},
 }
 SUMS: dict[str, Any] = {
     **BANDIT,
@@ -67,7 +67,7 @@ SUMS: dict[str, Any] = {
         "learningRate": 2e-3,
         "warmup": {"steps": 40, "batchSize": 25, "learningRate": 2e-3},
     },
-    "rollout": {"n": 16},
+    "rollout": {"responsesPerPrompt": 16},
 }
 DIGITS_ASYNC: dict[str, Any] = {**DIGITS, "training": {**DIGITS["training"], "totalSteps": 40, "learningRate": 1e-3}}
 SUMS_ASYNC: dict[str, Any] = {**SUMS, "training": {**SUMS["training"], "totalSteps": 45, "learningRate": 1e-3}}
