@@ -144,7 +144,6 @@ def test_conversations_with_the_calculator_after_a_short_warmup(make_config: Mak
     """examples/06-calculator-tool.yaml with fewer steps: the score rises from 0.36 to 0.60."""
     example = yaml.safe_load((Path(__file__).parents[2] / "examples/06-calculator-tool.yaml").read_text())["spec"]
     blocks = {name: example[name] for name in ("model", "data", "rewards", "algorithm", "rollout")}
-    blocks["rollout"]["n"] = blocks["rollout"].pop("responsesPerPrompt")
     training = {**example["training"], "ppoMiniBatchSize": example["training"]["trainBatchSize"], "totalSteps": 20}
     means = scores(make_config(**blocks, training=training, workers=1))
     assert means[0] < 0.45
