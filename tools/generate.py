@@ -25,6 +25,7 @@ from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_cli.reference import build_cli_reference
 from rlt_core.fabric.profiles_page import build_profiles_page
 from rlt_core.knowledge.page import build_troubleshooting_pages
+from run_plots import build_run_plots
 
 ROOT = Path(__file__).parent.parent
 TROUBLESHOOTING = ROOT / "docs/troubleshooting"
@@ -48,6 +49,7 @@ def build_files() -> dict[Path, str]:
         ROOT / "charts/rlt-operator/alerts/rules.yaml": build_rules(),
         ROOT / "docs/reference/verl-roll-mapping.md": build_mapping_page(),
     }
+    files |= {ROOT / "docs/images" / name: text for name, text in build_run_plots().items()}
     files |= {TROUBLESHOOTING / name: text for name, text in build_troubleshooting_pages().items()}
     files |= {ROOT / "charts/rlt-operator/dashboards" / name: text for name, text in build_dashboard_files().items()}
     for definition, spec in (

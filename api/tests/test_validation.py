@@ -177,6 +177,13 @@ def test_spec_above_512_kib_is_rejected() -> None:
         assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
 
 
+def test_the_size_of_a_spec_is_that_of_its_text_in_the_status() -> None:
+    """Where each quote takes four bytes."""
+    for text, rule in (('"' * 10_000, None), ('"' * 20_000, "size")):
+        spec = merged(COMMAND, {"framework.command": [text] * 8})
+        assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
+
+
 def test_spec_and_runtime_above_512_kib_are_rejected() -> None:
     spec = merged(COMMAND, {"framework.command": ["x" * 60_000] * 8})
     runtime = {"defaults": {"cluster": {"head": {"podTemplate": large(50_000)}}}}

@@ -48,9 +48,19 @@ def _spread(verl: str, name: str, help: str) -> list[Gauge]:
     ]
 
 
+def _deciles(verl: str, name: str, help: str) -> list[Gauge]:
+    return [
+        Gauge(
+            f"{verl}/p{share}", f"rlt_trainer_{name}_p{share}", f"{help}: {share} % of the responses have at most this"
+        )
+        for share in (10, 90)
+    ]
+
+
 GAUGES: tuple[Gauge, ...] = (
     # Learning
     *_spread("critic/rewards", "reward", "Reward"),
+    *_deciles("critic/rewards", "reward", "Reward"),
     *_spread("critic/score", "score", "Score before any penalty"),
     *_spread("critic/advantages", "advantage", "Advantage"),
     *_spread("critic/returns", "return", "Return"),
@@ -118,6 +128,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("warmup/loss", "rlt_trainer_warmup_loss", "Cross-entropy of the supervised warm-up, in nats per token"),
     # Lengths
     *_spread("response_length", "response_length", "Response length in tokens"),
+    *_deciles("response_length", "response_length", "Response length in tokens"),
     Gauge(
         "response_length/clip_ratio",
         "rlt_trainer_response_length_clip_ratio",

@@ -24,6 +24,7 @@ def compute_rollout_metrics(
     return {
         **_spread("critic/score", scores[scores.isfinite()]),
         **_spread("critic/rewards", rewards[rewards.isfinite()]),
+        **_deciles("critic/rewards", rewards[rewards.isfinite()]),
         **_spread("critic/advantages", *select(sequences.response_mask, advantages)),
         **compute_length_metrics(sequences),
         "response_length/clip_ratio": _mean(responses >= max_response_length),
@@ -49,7 +50,11 @@ def compute_source_metrics(batch: RolloutBatch) -> dict[str, float]:
 def compute_length_metrics(sequences: Sequences) -> dict[str, float]:
     """Metrics of prompt and response lengths, in tokens."""
     responses = torch.tensor(sequences.response_lengths())
-    return {**_spread("response_length", responses), **_spread("prompt_length", sequences.prompt_mask.sum(-1))}
+    return {
+        **_spread("response_length", responses),
+        **_deciles("response_length", responses),
+        **_spread("prompt_length", sequences.prompt_mask.sum(-1)),
+    }
 
 
 def _compute_staleness(batch: RolloutBatch) -> dict[str, float]:
@@ -92,6 +97,13 @@ def compute_update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str =
 
 def _spread(name: str, values: Tensor) -> dict[str, float]:
     return {f"{name}/mean": _mean(values), f"{name}/max": float(values.max()), f"{name}/min": float(values.min())}
+
+
+def _deciles(name: str, values: Tensor) -> dict[str, float]:
+    """The first and the last decile of values [B], interpolated linearly: the band of a plot, which min and max of a
+    large batch would fill."""
+    low, high = torch.quantile(values.double(), torch.tensor([0.1, 0.9], dtype=torch.double)).tolist()
+    return {f"{name}/p10": low, f"{name}/p90": high}
 
 
 def _mean(values: Tensor) -> float:
