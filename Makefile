@@ -6,9 +6,10 @@ MAKEFLAGS += --no-print-directory
 GPU_PYTHON ?= python3
 GPU_CHECK_PATH := bench:trainer:api:pod:trainer/tests:trainer/oracles
 BUDGET ?= 900
+IMAGES ?= operator
 
 .PHONY: help demo check test test-long machine environment lint generate timings requirements cluster-up clean-cluster \
-	image-operator image-trainer-cpu fuzz-api explore bench-operator bench-trainer test-models chaos gpu-check gpu-bundle
+	image-operator image-trainer-cpu release fuzz-api explore bench-operator bench-trainer test-models chaos gpu-check gpu-bundle
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -81,6 +82,10 @@ clean-cluster: ## remove the embedded clusters; builds and images stay in the ca
 
 image-operator: environment ## build the operator's image into an archive below out/
 	@$(PYTHON) -m rlt_e2e.build_image operator
+
+release: environment ## build release VERSION=0.1.0 from its tag; push it to REGISTRY=... (docs/release.md)
+	@PYTHONPATH=tools $(PYTHON) -m release --version "$(VERSION)" --homepage "$(HOMEPAGE)" --registry "$(REGISTRY)" \
+		--images "$(IMAGES)" --key "$(COSIGN_KEY)"
 
 image-trainer-cpu: environment ## build the trainer's image for CPUs into an archive below out/; needs 20 GB of disk
 	@$(PYTHON) -m rlt_e2e.build_image trainer-cpu

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from rlt_api.validation.resolved_spec import build_resolved_spec
+from rlt_api.validation.resolved_spec import build_resolved_spec, dump_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi, connect
 from rlt_e2e.cluster import Cluster
@@ -34,7 +34,7 @@ WRITES = 60
 """Writes of a kind in a round."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 SPEC: dict[str, Any] = yaml.safe_load((CRDS.parent / "examples/01-arithmetic-grpo.yaml").read_text())["spec"]
-RESOLVED = build_resolved_spec(SPEC, None)
+RESOLVED = dump_resolved_spec(build_resolved_spec(SPEC, None))
 
 
 def remove_rules(schema: Any, word: str) -> Any:

@@ -18,7 +18,7 @@ RUN /pip/bin/pip --python /opt/rlt/bin/python install --no-cache-dir --no-compil
 RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } keep' requirements/dev.txt \
       > requirements/build.txt \
  && /pip/bin/pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt
-COPY pyproject.toml ./
+COPY pyproject.toml LICENSE ./
 COPY pod pod
 COPY api api
 COPY core core

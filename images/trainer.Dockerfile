@@ -31,6 +31,7 @@ COPY requirements/dev.txt requirements/
 RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } keep' requirements/dev.txt \
       > requirements/build.txt \
  && pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt
+COPY LICENSE ./
 COPY pod pod
 COPY api api
 COPY trainer trainer

@@ -44,6 +44,7 @@ SOURCES: dict[str, list[str]] = {
     "agents.txt": ["--group", "agents"],
     "notebook.txt": ["--group", "notebook", "--constraints", "dev.txt"],
     "targets.txt": ["--group", "targets"],
+    "release.txt": ["--group", "release"],
     "gpu-machine.txt": ["--group", "gpu-machine", "--no-config"],  # not the torch of the workspace
 }
 """File -> arguments of `uv pip compile`. Constraint files come before the files that use them."""

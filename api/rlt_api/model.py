@@ -17,8 +17,10 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     JsonValue,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
+    model_serializer,
 )
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
@@ -85,10 +87,19 @@ class ApiModel(BaseModel, metaclass=_BlockType):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+class StatusModel(ApiModel):
+    """A block of a status. An empty list or object is absent from the JSON, as `omitempty` of Kubernetes types has it,
+    so that `kubectl describe` prints no line for it."""
+
+    @model_serializer(mode="wrap")
+    def _omit_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in serialize(self).items() if value not in ([], {})}
+
+
 def attribute_docstrings(model: type[ApiModel]) -> dict[str, str]:
     """Return field -> its docstring, from the class and its base classes."""
     found: dict[str, str] = {}
-    for cls in reversed([cls for cls in model.__mro__ if issubclass(cls, ApiModel) and cls is not ApiModel]):
+    for cls in reversed([cls for cls in model.__mro__ if issubclass(cls, ApiModel) and cls.model_fields]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
         assert isinstance(definition, ast.ClassDef)
         for field, text in pairwise(definition.body):

@@ -571,6 +571,30 @@ CASES = [
         "use topP 1 and topK -1, or bypassMode false",
     ),
     Case(
+        "data-source",
+        "spec.data.mixture",
+        {"data": {"preset": "arithmetic", "mixture": [{"source": "a", "weight": 2}]}},
+        "remove it, or add files",
+    ),
+    Case(
+        "data-source",
+        "spec.data.curriculum",
+        {"data": {"preset": "arithmetic", "curriculum": {"column": "level"}}},
+        "remove it, or add files",
+    ),
+    Case(
+        "top-entropy",
+        "spec.algorithm.topEntropyQuantile",
+        {"algorithm.topEntropyQuantile": 0.2, "algorithm.rolloutCorrection.bypassMode": True},
+        "remove one of them",
+    ),
+    Case(
+        "top-entropy",
+        "spec.algorithm.topEntropyQuantile",
+        {"algorithm.topEntropyQuantile": 0.2, "algorithm.policyLoss": "geo_mean"},
+        "remove one of them",
+    ),
+    Case(
         "router-loss",
         "spec.algorithm.routerAuxLossCoef",
         {"algorithm.routerAuxLossCoef": 0.01, "training.useTorchCompile": True},

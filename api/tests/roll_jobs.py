@@ -83,7 +83,9 @@ TABLE: dict[str, dict[str, Any]] = {
             },
         }
     },
-    "sampling": {"rollout": {"responsesPerPrompt": 16, "temperature": 0.8, "topP": 0.95, "topK": 50}},
+    "sampling": {
+        "rollout": {"responsesPerPrompt": 16, "temperature": 0.8, "topP": 0.95, "topK": 50, "stop": ["</answer>"]}
+    },
     "engine": {
         "rollout": {
             "tensorParallelSize": 4,

@@ -49,6 +49,8 @@ REJECTED: Mapping[str, Any] = {
     "spec.data.hub": {"name": "openai/gsm8k"},
     "spec.data.inline": [{"prompt": "1+1", "answer": "2"}],
     "spec.data.filters": [{"column": "level", "values": ["5"]}],
+    "spec.data.curriculum": {"column": "level"},
+    "spec.data.mixture": [{"source": "a", "weight": 2}],
     "spec.rewards[].env": [{"name": "A", "value": "b"}],
     "spec.rewards[].judge": {"baseUrl": "http://judge", "model": "m"},
     "spec.algorithm.advantageFunction": {"name": "a:b"},

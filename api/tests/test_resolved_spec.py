@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,13 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.validation.resolved_spec import MUTABLE_FIELDS, build_resolved_spec, read_resolved_spec
+from rlt_api.validation.resolved_spec import (
+    MUTABLE_FIELDS,
+    build_resolved_spec,
+    dump_resolved_spec,
+    get_resolved_spec,
+    read_resolved_spec,
+)
 from rlt_api.validation.validate import validate_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,7 +37,9 @@ def runtime_of(job: dict[str, Any]) -> dict[str, Any] | None:
 @pytest.mark.parametrize("job", [*JOBS.values(), COMMAND], ids=[*JOBS, "command"])
 def test_the_resolved_spec_has_the_values_of_the_merged_spec(job: dict[str, Any]) -> None:
     merged = validate_job("x", job, runtime_of(job)).spec
-    resolved = json.loads(json.dumps(build_resolved_spec(job, runtime_of(job))))
+    resolved = get_resolved_spec(
+        {"status": {"resolvedSpec": dump_resolved_spec(build_resolved_spec(job, runtime_of(job)))}}
+    )
     read = read_resolved_spec(resolved, job).spec
     assert merged
     assert read
@@ -77,3 +84,19 @@ def test_mutable_fields_are_not_resolved_from_the_job() -> None:
 def test_an_unknown_field_is_a_finding() -> None:
     (finding,) = read_resolved_spec({**build_resolved_spec(COMMAND, None), "later": 1}, {}).findings
     assert finding.field == "status.resolvedSpec.later"
+
+
+@pytest.mark.parametrize(
+    "manifest", [{}, {"status": {}}, *({"status": {"resolvedSpec": text}} for text in ("", "{", "[]"))]
+)
+def test_a_status_without_a_resolved_spec_has_an_empty_one(manifest: dict[str, Any]) -> None:
+    assert get_resolved_spec(manifest) == {}
+
+
+def test_the_text_is_one_line() -> None:
+    """Of `kubectl describe`, which prints each field of an object on another line."""
+    job = {**COMMAND, "framework": {"type": "command", "command": ["python", "-c", "print(1)\nprint('é')"]}}
+    resolved = build_resolved_spec(job, None)
+    text = dump_resolved_spec(resolved)
+    assert len(text.splitlines()) == 1
+    assert get_resolved_spec({"status": {"resolvedSpec": text}}) == resolved

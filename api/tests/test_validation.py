@@ -118,6 +118,20 @@ def test_the_fix_of_another_type_is_what_was_meant(change: dict[str, Any], fix: 
     assert [each.fix for each in found] == [fix]
 
 
+@pytest.mark.parametrize(
+    ("stop", "field", "fix"),
+    [
+        (["x"] * 17, "spec.rollout.stop", "use at most 16"),
+        (["x" * 129], "spec.rollout.stop[0]", "use at most 128"),
+        ([""], "spec.rollout.stop[0]", "add what is missing, or remove the field"),
+        ("</answer>", "spec.rollout.stop", "write a list"),
+    ],
+)
+def test_stop_strings_are_bounded(stop: Any, field: str, fix: str) -> None:
+    found = validate_job("sum", merged(BUILTIN, {"rollout.stop": stop})).findings
+    assert [(each.field, each.fix) for each in found] == [(field, fix)]
+
+
 def test_snake_case_field_is_rejected() -> None:
     """The types also accept snake_case, for internal use; a manifest must use camelCase."""
     assert fields(validate_job("sum", {**BUILTIN, "runtime_ref": {"name": "a"}}).findings) == ["spec.runtime_ref"]
@@ -159,6 +173,13 @@ def test_non_json_value_is_rejected_with_its_path(value: Any) -> None:
 
 def test_spec_above_512_kib_is_rejected() -> None:
     for text, rule in (("x" * 60_000, None), ("x" * 65_536, "size")):
+        spec = merged(COMMAND, {"framework.command": [text] * 8})
+        assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
+
+
+def test_the_size_of_a_spec_is_that_of_its_text_in_the_status() -> None:
+    """Where each quote takes four bytes."""
+    for text, rule in (('"' * 10_000, None), ('"' * 20_000, "size")):
         spec = merged(COMMAND, {"framework.command": [text] * 8})
         assert [each.rule for each in validate_job("sum", spec).findings] == ([rule] if rule else [])
 

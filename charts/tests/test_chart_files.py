@@ -50,3 +50,14 @@ def test_the_schema_contains_exactly_the_objects_of_the_values() -> None:
     for name in ("image", "metrics", "dashboard", "alerts", "webhook", "userRoles"):
         assert set(schema["properties"][name]["properties"]) == set(values[name])
         assert schema["properties"][name]["additionalProperties"] is False
+
+
+def test_the_annotations_name_the_crds() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    crds = [yaml.safe_load(path.read_text()) for path in (CHART / "crds").iterdir()]
+    annotated = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
+    assert {(each["kind"], each["version"], each["name"]) for each in annotated} == {
+        (crd["spec"]["names"]["kind"], version["name"], crd["metadata"]["name"])
+        for crd in crds
+        for version in crd["spec"]["versions"]
+    }

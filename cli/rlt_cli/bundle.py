@@ -22,6 +22,7 @@ from rlt.kept_files import has_kept_files, read_archive
 from rlt.yaml_text import to_yaml
 from rlt_api.findings.masking import mask_text
 from rlt_api.spec.plain_secrets import find_secrets
+from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
@@ -74,7 +75,7 @@ async def collect_bundle(connection: Connection, name: str) -> Bundle:
     if job is None:
         await connection.get_job(name)  # raises NotFoundError
         raise NotFoundError(f"Job {name} was deleted.", next=connection.kube_context.command_line("get"))
-    parts = [job["spec"], job.get("status", {}).get("resolvedSpec", {})]
+    parts = [job["spec"], get_resolved_spec(job)]
     bundle = Bundle(secrets=frozenset(found.value for part in parts for found in find_secrets(part, "spec")))
     bundle.add_object("job.yaml", job)
     await _add_runtime(bundle, connection, job)

@@ -13,7 +13,7 @@ from rlt_api.spec.runtime import list_accelerators
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import CurrentAttempt, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
-from rlt_api.validation.resolved_spec import build_resolved_spec, read_resolved_spec
+from rlt_api.validation.resolved_spec import build_resolved_spec, load_resolved_spec, read_resolved_spec
 from rlt_api.validation.validate import get_queue_label, validate_job
 from rlt_core import names
 
@@ -130,8 +130,9 @@ def _resolve(
     """The kept resolved spec with the fields of the job that can change, or the resolved spec to keep."""
     submitted = manifest.get("spec", {})
     if status.resolved_spec is not None:
-        kept = read_resolved_spec(status.resolved_spec, submitted)
-        return _Resolved(status.resolved_spec, kept.spec, status.runtime, kept.findings)
+        resolved = load_resolved_spec(status.resolved_spec)
+        kept = read_resolved_spec(resolved, submitted)
+        return _Resolved(resolved, kept.spec, status.runtime, kept.findings)
     metadata = manifest["metadata"]
     current = runtime.spec if runtime else None
     with_runtime = add_default_runtime(submitted, policy)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 from rlt_e2e.cluster import images
 from rlt_e2e.cluster.stages import StageError, exit_with_message
@@ -22,8 +24,15 @@ FREE_GB = {"operator": 2, "trainer-cpu": 20}
 
 
 def main(name: str) -> None:
-    """Build and archive one image."""
-    dockerfile, target, reference = IMAGES[name]
+    """Build and archive one image for a cluster of the developer."""
+    reference = IMAGES[name][2]
+    archive = build_archive(name, reference=reference)
+    print(f"{reference} is in {archive.relative_to(ROOT)}")
+
+
+def build_archive(name: str, *, reference: str, labels: Mapping[str, str] | None = None) -> Path:
+    """Build one image and return its archive. `reference` is the name of the image after loading."""
+    dockerfile, target, _ = IMAGES[name]
     # In the store, images.TRAINER is the image of the embedded cluster, which has no Python environment.
     tag = f"localhost/rlt-built-{name}:latest"
     free = shutil.disk_usage(ROOT).free / 1e9
@@ -31,12 +40,17 @@ def main(name: str) -> None:
         raise StageError(f"{ROOT} has {free:.0f} GB free and {FREE_GB[name]} GB are required: free disk space")
     images.build_base()
     images.build_image(
-        ROOT / "images" / dockerfile, context=ROOT, tag=tag, target=target, build_args={"BASE": images.BASE}
+        ROOT / "images" / dockerfile,
+        context=ROOT,
+        tag=tag,
+        target=target,
+        build_args={"BASE": images.BASE},
+        labels=labels,
     )
     archive = ROOT / f"out/images/{name}.tar"
     archive.parent.mkdir(parents=True, exist_ok=True)
     images.archive(tag, reference=reference).replace(archive)
-    print(f"{reference} is in {archive.relative_to(ROOT)}")
+    return archive
 
 
 if __name__ == "__main__":

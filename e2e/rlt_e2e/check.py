@@ -50,6 +50,7 @@ PACKAGES = (
     "trainer_bench",
     "gpu_bundle",
     "gpu_check",
+    "release",
 )
 SCRIPTS = (
     "bench/bench_report.py",

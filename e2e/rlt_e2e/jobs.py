@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_e2e.api_objects import read_object, read_objects
 from rlt_e2e.cluster import Cluster, images
 from rlt_e2e.environment import ROOT
@@ -98,7 +99,7 @@ def get_mount_path(job: Job) -> str:
 def get_image(job: Job) -> str:
     """Return the image of the job's pods: the spec's, else its runtime's."""
     image = job["spec"].get("cluster", {}).get("image")
-    return str(image or job["status"]["resolvedSpec"]["cluster"]["image"])
+    return str(image or get_resolved_spec(job)["cluster"]["image"])
 
 
 def run_on_volume(cluster: Cluster, namespace: str, command: list[str], image: str, mount: str) -> str:

@@ -23,6 +23,7 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
+from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_e2e.chaos.faults import kill_kuberay, kill_operator
 from rlt_e2e.chaos.pods import Target
 from rlt_e2e.cluster import Cluster
@@ -95,7 +96,7 @@ def test_a_job_learns_from_submission_to_deletion_while_the_operators_are_killed
 
     rlt("wait", NAME, "--for", "Succeeded", "--timeout", "20m")
     done = read_job(cluster, namespace, NAME)
-    assert done["status"]["resolvedSpec"]["cluster"]["image"] == runtime["spec"]["images"]["cpu"]
+    assert get_resolved_spec(done)["cluster"]["image"] == runtime["spec"]["images"]["cpu"]
     assert_learned(done, read_metrics(cluster, namespace, done))
     cluster.kubectl("-n", namespace, "wait", "--for=delete", f"raycluster/{NAME}", "--timeout=300s")
     kept = json.loads(rlt("metrics", NAME, "critic/rewards/mean", "-o", "json").stdout)  # without the cluster

@@ -1,17 +1,19 @@
 """Whether the installed CRDs have every field that this version of the operator reads and writes.
 
 Helm never upgrades CRDs. The API server drops a field of a job that an old CRD lacks, and rejects a status with one.
+An upgrade changes what the API server returns for an unchanged job.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlt_api.schema.crd import GROUP, PLURAL, RUNTIME_PLURAL, VERSION, build_job_crd, build_runtime_crd
 from rlt_core.crd_fields import list_fields, list_missing_fields
+from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
@@ -30,6 +32,11 @@ class CrdCheck:
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
+        self.on_change: Callable[[], object] = lambda: None
+        """Called when a CRD has changed, and at the next check: an API server may still use the earlier schema."""
+        self._crds: dict[str, Manifest] = {}
+        """As the latest check has read them."""
+        self._changed = False
         self._expected: dict[str, frozenset[str]] = {}
         self._messages: dict[str, str] = {}
 
@@ -45,12 +52,16 @@ class CrdCheck:
     async def check(self) -> None:
         """Compare the installed CRDs with this version's, and log a change of the result."""
         self._expected = self._expected or await asyncio.to_thread(_list_expected)
+        changed = False
         for name, expected in self._expected.items():
             try:
                 crd = await self._api.get_large(f"{api_paths.CRDS}/{name}")
             except ApiError as error:
                 log.warning("cannot read CustomResourceDefinition %s: %s", name, error)
                 continue
+            if crd:
+                changed |= crd != self._crds.get(name, crd)
+                self._crds[name] = crd
             missing = list_missing_fields(list_fields(crd, VERSION), expected) if crd else []
             metrics.CRD_MISSING_FIELDS.labels(crd=name).set(len(missing))
             message = describe_missing_fields(name, missing)
@@ -60,6 +71,9 @@ class CrdCheck:
                 self._messages[name] = message
             elif self._messages.pop(name, None):
                 log.info("CustomResourceDefinition %s has all fields now", name)
+        if changed or self._changed:
+            self.on_change()
+        self._changed = changed
 
     async def check_and_describe(self) -> str | None:
         """Check now, and describe the result."""

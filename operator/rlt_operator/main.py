@@ -132,6 +132,7 @@ class Reconciliation:
         cache = self.sources.cache
         watching = start(cache.watches.run(self.api, self.selection), stack)
         with_kopf = start(self.kopf_watch.run(cache.receive_job, self.queue.wake_all), stack)
+        self.crds.on_change = cache.read_jobs_again
         start(self.crds.run(), stack)
         await wait_for_first([watching, with_kopf, start(self._lead(), stack)])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlt_api.spec.training_config import ProgressReport
 from rlt_api.status.job_status import CurrentAttempt, RuntimeSnapshot
+from rlt_api.validation.resolved_spec import dump_resolved_spec
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, parse_job
 from rlt_core.network_status import build_network_status
@@ -85,7 +86,7 @@ def decided(job: Job, nodes: tuple[Node, ...] = ()) -> Job:
         return job
     update: dict[str, Any] = {"network": build_network_status(job, job.spec, nodes)}
     if not job.findings and (job.runtime or not job.spec.runtime_ref):
-        update |= {"resolved_spec": job.resolved_spec, "runtime": job.runtime}
+        update |= {"resolved_spec": dump_resolved_spec(job.resolved_spec or {}), "runtime": job.runtime}
     return replace(job, status=job.status.model_copy(update=update))
 
 

@@ -63,6 +63,10 @@ class FakeApi:
         self.reads.append(path)
         return [each for name, each in self.objects.items() if name.startswith(f"{path}/")], "99"
 
+    async def list(self, path: str, **query: str) -> list[Manifest]:
+        items, _ = await self.list_with_version(path, **query)
+        return items
+
     async def apply(self, path: str, manifest: Manifest) -> Manifest:
         self.fail(path)
         self.writes.append(path)

@@ -88,6 +88,20 @@ async def test_an_upgrade_of_the_crd_ends_the_message(caplog: pytest.LogCaptureF
     assert gauge._value.get() == 0
 
 
+async def test_a_change_of_a_crd_is_reported_twice() -> None:
+    api = FakeApi()
+    checked = CrdCheck(cast(KubernetesApi, api))
+    calls: list[int] = []
+    checked.on_change = lambda: calls.append(len(calls))
+    await checked.check()
+    await checked.check()
+    assert calls == []
+    api.crds["rltrainingjobs.rlt.dev"] = without(("status", "network"))
+    for expected in (1, 2, 2):
+        await checked.check()
+        assert len(calls) == expected
+
+
 async def test_without_permission_the_check_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     api = FakeApi()
     api.crds["rlruntimes.rlt.dev"] = ApiError(403, "forbidden")

@@ -14,6 +14,7 @@ from verl_jobs import VERL
 from rlt_api.schema.crd import KIND
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.job_status import RLTrainingJobStatus
+from rlt_api.validation.resolved_spec import load_resolved_spec
 from rlt_core.job import Manifest
 from rlt_operator.conditions import find_condition
 from rlt_operator.lifecycle.admission import JOB_INTERVAL_S
@@ -53,9 +54,7 @@ def accepted(loop: Loop) -> tuple[str, str, str]:
 async def test_the_path_is_in_the_status_before_anything_is_created() -> None:
     loop = start(other=stage_1())
     await loop.run()
-    kept = loop.api.status.resolved_spec
-    assert kept
-    checkpoint: Any = kept["checkpoint"]
+    checkpoint = load_resolved_spec(loop.api.status.resolved_spec or "")["checkpoint"]
     assert (checkpoint["resume"], checkpoint["resumeFromPath"]) == ("path", f"{SAVED['path']}/step-40")
     assert RAY_CLUSTER not in loop.api.objects
 
@@ -138,5 +137,5 @@ async def test_verl_gets_the_folder_of_its_step() -> None:
 
 
 def resume_path(status: RLTrainingJobStatus) -> str:
-    checkpoint: Any = (status.resolved_spec or {})["checkpoint"]
+    checkpoint = load_resolved_spec(status.resolved_spec or "")["checkpoint"]
     return str(checkpoint["resumeFromPath"])

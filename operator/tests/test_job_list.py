@@ -31,6 +31,8 @@ class Server:
         self.version = 10
         self.error: ApiError | None = None
         self.lists = 0
+        self.full_lists = 0
+        self.failing_lists: set[int] = set()
         self.listed = asyncio.Event()
         self.woken: list[Name] = []
         self.selected: list[bool] = []
@@ -45,6 +47,12 @@ class Server:
         if self.error:
             raise self.error
         yield [{"metadata": each["metadata"]} for each in self.jobs.values()], str(self.version)
+
+    async def list_pages(self, path: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        self.full_lists += 1
+        if self.full_lists in self.failing_lists:
+            raise ApiError(503, "overloaded")
+        yield list(self.jobs.values()), str(self.version)
 
     async def get(self, path: str) -> Manifest | None:
         return next((each for name, each in self.jobs.items() if path == api_paths.job("demo", name)), None)
@@ -141,6 +149,23 @@ async def test_a_job_that_kopf_does_not_report_is_read() -> None:
         await server.list.synced.wait()
     assert server.woken == [("demo", "a")]
     assert server.store.get_manifest(("demo", "a")) == job("a")
+    await server.end()
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_new_schema_replaces_a_job_of_the_same_version() -> None:
+    server = Server(job("a"), job("b"))
+    await server.settle(1)
+    for name in ("a", "b"):
+        server.list.receive(None, job(name))
+    server.woken.clear()
+    server.jobs["a"]["spec"] = {"without": "the removed field"}
+    server.failing_lists = {1}
+    server.list.read_again()
+    await server.settle(server.lists + 1)
+    assert server.full_lists == 2, "once more after the error, then no more"
+    assert server.woken == [("demo", "a")]
+    assert server.store.get_manifest(("demo", "a")) == server.jobs["a"]
     await server.end()
 
 

@@ -162,7 +162,7 @@ def list_secret_paths(value: Any, path: str = "") -> set[str]:
 
 
 def test_every_string_of_the_status_is_masked_but_constants_and_identities() -> None:
-    planted = RLTrainingJobStatus.model_validate({**plant(RLTrainingJobStatus), "resolved_spec": {}})
+    planted = RLTrainingJobStatus.model_validate({**plant(RLTrainingJobStatus), "resolved_spec": "{}"})
     before = list_secret_paths(planted.model_dump())
     assert {"message", "preflight.message", "progress.stage", "checkpoint.exported_path", "disruption.message"} < before
     after = list_secret_paths(mask_status(JOB, planted, RLTrainingJobStatus()).model_dump())

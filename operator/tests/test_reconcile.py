@@ -26,6 +26,8 @@ from reconcile_loop import (
 
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.conditions import Reason
+from rlt_core import names
+from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError
 from rlt_operator.cache.reflector import Reflector
@@ -300,6 +302,22 @@ async def test_the_next_reconciliation_observes_the_writes_before_the_watch_deli
     loop.api.writes.clear()
     await loop.reconcile()
     assert {CONFIG_MAP, RAY_CLUSTER}.isdisjoint(loop.api.writes)
+
+
+async def test_a_config_map_of_another_version_stays_while_the_cache_lacks_it(loop: Loop) -> None:
+    """After an upgrade, the watches of the new leader may deliver the RayCluster before the ConfigMap."""
+    await loop.run()
+    data = {"training.json": "{}"}
+    config_map = loop.api.objects[CONFIG_MAP]
+    config_map["metadata"]["annotations"][names.HASH_ANNOTATION] = compute_hash(digest_data(data))
+    config_map["data"] = data
+    loop.restart()
+    await loop.run()
+    assert loop.api.objects[CONFIG_MAP]["data"] == data
+    config_map["data"] = {"training.json": "changed by a user"}
+    loop.restart()
+    await loop.run()
+    assert "changed by a user" not in loop.api.objects[CONFIG_MAP]["data"].values()
 
 
 async def test_no_cluster_is_created_while_the_api_server_has_pods_that_the_cache_lacks(loop: Loop) -> None:

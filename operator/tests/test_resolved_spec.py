@@ -12,6 +12,7 @@ from planned import status_of
 
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.job_status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
+from rlt_api.validation.resolved_spec import dump_resolved_spec, load_resolved_spec
 from rlt_core.job import Job, parse_job
 from rlt_operator.conditions import find_condition
 from rlt_operator.observation import Observed
@@ -47,15 +48,17 @@ def accept(runtime: RuntimeSnapshot | None = RUNTIME, spec: dict[str, Any] = SPE
     return status_of(plan(Observed(parse_job(o.manifest(spec), runtime)), o.NOW))
 
 
+def read_kept(status: RLTrainingJobStatus) -> dict[str, Any]:
+    """The resolved spec in the status."""
+    return load_resolved_spec(status.resolved_spec or "")
+
+
 def test_the_resolved_spec_is_stored_before_any_child_is_created() -> None:
     new = parse_job(o.manifest(SPEC), RUNTIME)
     first = plan(Observed(new), o.NOW)
     status = status_of(first)
     assert (first.apply, first.requeue_after) == ((), 0)
-    assert status.resolved_spec
-    cluster = status.resolved_spec["cluster"]
-    assert isinstance(cluster, dict)
-    assert cluster["image"] == "registry.example/trainer:cpu"
+    assert read_kept(status)["cluster"]["image"] == "registry.example/trainer:cpu"
     assert status.runtime == RuntimeOrigin(name="cpu", generation=3)
     assert image(plan(Observed(stored(status, None)), o.NOW)) == "registry.example/trainer:cpu"
 
@@ -71,13 +74,12 @@ def test_an_edited_or_deleted_runtime_does_not_change_the_job(later: RuntimeSnap
 def test_an_operator_with_other_defaults_does_not_change_the_job() -> None:
     """The stored values stand for defaults of the operator that accepted the job."""
     status = accept()
-    assert status.resolved_spec
-    resolved = json.loads(json.dumps(status.resolved_spec))
+    resolved = read_kept(status)
     resolved["training"] |= {"learningRate": 0.5, "ppoMiniBatchSize": 16}
     resolved["rollout"]["temperature"] = 0.25
     resolved["cluster"]["head"]["resources"]["memory"] = "3Gi"
     resolved["security"]["runAsUser"] = 4242
-    old = status.model_copy(update={"resolved_spec": resolved})
+    old = status.model_copy(update={"resolved_spec": dump_resolved_spec(resolved)})
     children = {child["kind"]: child for child in plan(Observed(stored(old, EDITED)), o.NOW).apply}
     config_map = children["ConfigMap"]
     cluster = children["RayCluster"]
@@ -91,8 +93,7 @@ def test_an_operator_with_other_defaults_does_not_change_the_job() -> None:
 
 def test_a_default_that_a_later_version_introduces_does_not_apply() -> None:
     """Every field of the accepting version has a value, null included."""
-    resolved: Any = accept().resolved_spec
-    assert resolved
+    resolved = read_kept(accept())
     assert resolved["training"]["totalEpochs"] is None
     assert resolved["scheduling"]["queueName"] is None
 
@@ -107,13 +108,19 @@ def test_mutable_fields_come_from_the_job_then_from_the_runtime() -> None:
     assert (later.ttl_seconds_after_finished, later.active_deadline_seconds) == (60, None)
 
 
-def test_the_resolved_spec_of_a_newer_operator_stalls_the_job() -> None:
-    """A downgraded operator reports the field, and changes neither the cluster nor the resolved spec."""
-    resolved = {**(accept().resolved_spec or {}), "futureBlock": {"x": 1}}
+@pytest.mark.parametrize(
+    ("resolved", "field"),
+    [
+        (dump_resolved_spec({**read_kept(accept()), "futureBlock": {"x": 1}}), "status.resolvedSpec.futureBlock"),
+        ("{", "status.resolvedSpec: "),
+    ],
+)
+def test_a_resolved_spec_that_is_not_understood_stalls_the_job(resolved: str, field: str) -> None:
+    """A newer operator or another writer of the status. Neither the cluster nor the resolved spec changes."""
     status = accept().model_copy(update={"resolved_spec": resolved})
     stalled = plan(replace(o.RUNNING, job=stored(status, RUNTIME)), o.NOW)
     assert (stalled.apply, stalled.delete_cluster, stalled.stop) == ((), None, None)
     condition = find_condition(status_of(stalled), C.STALLED)
     assert condition
-    assert "status.resolvedSpec.futureBlock" in condition.message
+    assert field in condition.message
     assert status_of(stalled).resolved_spec == resolved

@@ -145,7 +145,7 @@ def test_the_policy_of_the_namespace() -> None:
 
 def test_a_resolved_job_does_not_depend_on_the_namespace() -> None:
     spec = {key: value for key, value in o.SPEC.items() if key != "cluster"}
-    status = {"resolvedSpec": {}, "runtime": {"name": "r", "generation": 1}}
+    status = {"resolvedSpec": "{}", "runtime": {"name": "r", "generation": 1}}
     old, new = ({**manifest({**spec, "suspend": suspend}), "status": status} for suspend in (False, True))
     admission = asked(new, old)
     assert (needs_policy(admission), get_runtime_name(admission, RuntimePolicy("other"))) == (False, "r")

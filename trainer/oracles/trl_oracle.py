@@ -152,11 +152,39 @@ def losses() -> list[dict[str, Any]]:
     return cases
 
 
+def top_entropy() -> dict[str, Any]:
+    """Losses of the tokens with the highest entropy. Two tokens have the same one."""
+    generator = torch.Generator().manual_seed(20261127)
+    entropies = torch.rand(INPUTS["mask"].shape, generator=generator, dtype=torch.float64).round(decimals=2) * 4
+    trainer = make_trainer(GRPOTrainer, GRPOConfig)
+    cases = []
+    for kind, quantile, beta, weighted in product(["grpo", "dapo", "cispo"], [0.2, 0.5], [0.0, 0.04], [False, True]):
+        case = {"loss_type": kind, "level": "token", "old": "old_log_probs", "beta": beta, "weighted": weighted}
+        found = loss(trainer, entropies=entropies, quantile=quantile, **case)
+        cases.append({**case, "quantile": quantile, **found})
+    masks = {
+        str(quantile): trainer.get_high_entropy_mask(entropies, INPUTS["mask"], 1 - quantile)
+        for quantile in (0.01, 0.2, 0.5, 0.9)
+    }
+    return {"entropies": entropies, "masks": masks, "losses": cases}
+
+
 def loss(
-    trainer: Any, *, loss_type: str, level: str, old: str, beta: float, weighted: bool, delta: float | None = None
+    trainer: Any,
+    *,
+    loss_type: str,
+    level: str,
+    old: str,
+    beta: float,
+    weighted: bool,
+    delta: float | None = None,
+    entropies: torch.Tensor | None = None,
+    quantile: float = 1.0,
 ) -> dict[str, Any]:
     log_probs = INPUTS["log_probs"].clone().requires_grad_()
-    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (log_probs, torch.zeros_like(log_probs), None)
+    values = torch.zeros_like(log_probs) if entropies is None else entropies
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (log_probs, values, None)
+    trainer.top_entropy_quantile = quantile
     trainer.loss_type = loss_type
     trainer.importance_sampling_level = level
     trainer.beta = beta
@@ -195,6 +223,7 @@ if __name__ == "__main__":
             "advantages": advantages(),
             "kl_in_reward": kl_in_reward(),
             "losses": losses(),
+            "top_entropy": top_entropy(),
             "distillation": distillation(),
             "preferences": preferences(),
         },

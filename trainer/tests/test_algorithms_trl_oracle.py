@@ -20,6 +20,7 @@ from rlt_trainer.algorithms.kl_controller import apply_kl_penalty
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, kl_loss
 from rlt_trainer.algorithms.masking import row_sums
 from rlt_trainer.algorithms.preferences import dpo_loss
+from rlt_trainer.algorithms.top_entropy import select_top_entropy
 
 FOLDER = Path(__file__).parent / "oracles"
 ORACLE: dict[str, Any] = json.loads((FOLDER / "trl.json").read_text())
@@ -89,15 +90,41 @@ def test_the_conventions_differ_in_epsilon_and_for_a_response_alone_in_its_group
     assert scores == [pytest.approx(3.0, rel=1e-5), 0.0]  # 3.0 / (1 + 1e-6)
 
 
-def loss(case: dict[str, Any], convention: ConventionName) -> tuple[Tensor, Tensor]:
-    """Return the loss with TRL's settings, and its gradient."""
+TOP_ENTROPY = ORACLE["top_entropy"]
+ENTROPIES = torch.tensor(TOP_ENTROPY["entropies"], dtype=torch.float64)
+
+
+def select(share: float, rows: slice = slice(None)) -> Tensor:
+    mask = MASK[rows]
+    return select_top_entropy(ENTROPIES[rows], mask, torch.zeros(len(mask)), share)[0]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.9])
+def test_the_tokens_with_the_highest_entropy(share: float) -> None:
+    assert select(share).tolist() == TOP_ENTROPY["masks"][str(share)]
+
+
+@pytest.mark.parametrize(
+    "case",
+    TOP_ENTROPY["losses"],
+    ids=lambda case: "-".join(str(case[key]) for key in ("loss_type", "quantile", "beta", "weighted")),
+)
+def test_losses_of_the_tokens_with_the_highest_entropy(case: dict[str, Any]) -> None:
+    value, gradient = loss(case, "trl", select(case["quantile"]))
+    close(value, case["value"])
+    close(gradient, case["gradient"])
+
+
+def loss(case: dict[str, Any], convention: ConventionName, selected: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the loss with TRL's settings, and its gradient. `selected`: the tokens of the policy loss."""
     log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    weights = INPUTS["weights"] if case["weighted"] else torch.ones_like(log_probs)
     inputs = LossInputs(
         log_probs,
         INPUTS[case["old"]],
         INPUTS["advantages"][:, :1].expand(MASK.shape),
         MASK,
-        weights=INPUTS["weights"] if case["weighted"] else None,
+        weights=weights if selected is None else weights * selected,
         clip_ratio_low=0.1,
         clip_ratio_high=5.0 if case["loss_type"] == "cispo" else 0.3,
         clip_ratio_c=case.get("delta"),

@@ -138,7 +138,7 @@ def test_a_prompt_keeps_its_conversation_and_extra_info() -> None:
 def test_overlong_prompts_are_counted(tmp_path: Path) -> None:
     data = Data.model_validate({"inline": [{"prompt": "a" * n, "answer": ""} for n in (3, 4, 5)], "maxPromptLength": 3})
     loaded = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
-    assert loaded.metrics() == {"data/prompts": 1.0, "data/overlong_prompts": 2.0}
+    assert loaded.metrics(0) == {"data/prompts": 1.0, "data/overlong_prompts": 2.0}
 
 
 def test_overlong_prompts_of_the_validation_set_are_counted_separately(tmp_path: Path) -> None:

@@ -396,6 +396,7 @@ ELSEWHERE = {
     f"{A}.overlongBuffer.penaltyFactor": "test_algorithms_shaping.py::"
     "test_the_overlong_penalty_grows_linearly_within_its_buffer",
     f"{A}.maskTruncatedCompletions": "test_experience.py::test_truncated_responses_are_masked_and_count_in_their_group",
+    f"{A}.topEntropyQuantile": "test_top_entropy.py::test_the_update_learns_from_the_selected_tokens_alone",
     f"{DISTILLATION}.modelPath": "test_distillation.py::test_a_teacher_is_loaded_by_path_and_revision",
     f"{DISTILLATION}.modelRevision": "test_distillation.py::test_a_teacher_is_loaded_by_path_and_revision",
     f"{A}.routerAuxLossCoef": "test_policy_router_loss.py::test_the_coefficient_scales_the_gradient",

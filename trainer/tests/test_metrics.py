@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
 from rlt_trainer.batches.response import Response
@@ -42,6 +43,17 @@ def test_rewards_advantages_and_lengths() -> None:
     assert (metrics["critic/advantages/mean"], metrics["critic/advantages/max"]) == (-0.25, 2.0)
     assert (metrics["response_length/mean"], metrics["response_length/clip_ratio"]) == (2.0, 0.5)
     assert metrics["prompt_length/min"] == 2.0
+
+
+def test_deciles_of_rewards_and_lengths() -> None:
+    """Interpolated linearly, without a reward that failed."""
+    batch = rollout_batch([*map(float, range(11)), NAN], [*range(1, 13)])
+    sequences, _ = batch.pad(0)
+    zeros = torch.zeros(12, 12)
+    metrics = compute_rollout_metrics(sequences, batch, batch.scores.total, zeros, max_response_length=12)
+    assert (metrics["critic/rewards/p10"], metrics["critic/rewards/p90"]) == (1.0, 9.0)
+    assert metrics["response_length/p10"] == pytest.approx(2.1)
+    assert metrics["response_length/p90"] == pytest.approx(10.9)
 
 
 def test_a_failed_reward_is_excluded_from_means() -> None:

@@ -204,6 +204,7 @@ def test_the_own_passes_of_ranks_are_joined_in_the_order_of_the_batch() -> None:
         ({"advEstimator": "gae", "critic": {}}, {}),
         ({"rolloutCorrection": {"rejection": "token_k1", "rejectionThreshold": 9.0}}, {}),
         ({}, {"ppoEpochs": 2}),
+        ({"topEntropyQuantile": 0.5}, {}),
     ],
     ids=str,
 )

@@ -109,7 +109,16 @@ def make_experience() -> Any:
     shape = sequences.responses.shape
     old, ref, values, returns = (torch.randn(shape, generator=generator) * 0.1 for _ in range(4))
     advantages = torch.randn(len(lengths), 1, generator=generator).expand(shape)
-    return Experience(sequences, old - 5.5, advantages, ref_log_probs=ref - 5.5, values=values, returns=returns + 1)
+    weights = torch.rand(shape, generator=generator) * (torch.rand(shape, generator=generator) < 0.6)  # top entropy: 0
+    return Experience(
+        sequences,
+        old - 5.5,
+        advantages,
+        ref_log_probs=ref - 5.5,
+        weights=weights,
+        values=values,
+        returns=returns + 1,
+    )
 
 
 def make_algorithm() -> Any:

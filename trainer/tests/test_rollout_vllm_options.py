@@ -59,6 +59,10 @@ def test_images_get_the_tokenizer_and_are_normalized_by_the_trainer() -> None:
     assert options({})["skip_tokenizer_init"] is True
 
 
+def test_stop_strings_get_the_tokenizer() -> None:
+    assert options({"stop": ["</answer>"]})["skip_tokenizer_init"] is False
+
+
 def test_a_float32_head_is_added_to_the_overrides_of_the_config() -> None:
     rollout = Rollout.model_validate({"engineKwargs": {"hf_overrides": {"rope_theta": 1e6}}})
     common: Any = {"dtype": "bfloat16", "max_model_len": 96, "seed": 7, "trust_remote_code": False, "on_gpu": False}

@@ -146,6 +146,8 @@ def resumed(directory: str, data: dict[str, Any]) -> Resumed:
         ({"prompts": 9}, "9 prompts instead of 8"),
         ({"sha256": "cd"}, r"the same number of prompts \(8\) with different texts"),
         ({"order": 2}, "a different order"),
+        ({"curriculum": [1, "ef"]}, r"another curriculum \(data\.curriculum\)"),
+        ({"mixture": [["a", 2.0, 5], ["b", 1.0, 3]]}, r"another mixture \(data\.mixture\)"),
     ],
 )
 def test_other_data_is_rejected_with_the_difference(

@@ -44,7 +44,7 @@ def test_the_death_of_a_process_is_reported_with_advice(monkeypatch: pytest.Monk
     ray.init(address="auto")
     actor: Any = ray.remote(Mortal).remote()
     with pytest.raises(
-        TrainingError, match=rf"of a Mortal \(pid \d+\) in pod {socket.gethostname()} died: .* OOMKilled"
+        TrainingError, match=rf"of a Mortal \(pid \d+\) in pod {socket.gethostname()} died: .* because of its memory"
     ):
         results([actor.die.remote()])
 

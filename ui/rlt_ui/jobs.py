@@ -15,6 +15,7 @@ from rlt.runs.kept_record import get_kept_record
 from rlt.runs.pages import RolloutQuery, select_page, select_spans
 from rlt.runs.records import get_latest_history, get_rollouts, get_spans
 from rlt.runs.run import Run, get_job_and_secrets, load_run
+from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.run_record import RunRecord
 from rlt_ui.defaults import find_changed
@@ -215,7 +216,7 @@ def describe_job(job: Mapping[str, Any], pods: list[Manifest] | None, events: li
     """Everything about a job but its metrics and rollouts. Secrets are masked already. None: not readable."""
     status = job.get("status", {})
     name = job["metadata"]["name"]
-    config = status.get("resolvedSpec") or job.get("spec", {})
+    config = get_resolved_spec(job) or job.get("spec", {})
     return {
         **build_row(job),
         "source": f"job {job['metadata'].get('namespace', '')}/{name}",

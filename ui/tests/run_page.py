@@ -41,6 +41,8 @@ def serve(folder: Path, port: int = 0) -> Iterator[str]:
 def write_step(run: RunDirectory, step: int) -> None:
     metrics = {
         **{"critic/rewards/mean": step / 16, "critic/rewards/min": 0.0, "critic/rewards/max": 1.0},
+        **{"critic/rewards/p10": step / 16 - 0.25, "critic/rewards/p90": step / 16 + 0.25},
+        **{"response_length/min": 1.0, "response_length/max": 400.0},
         **{"actor/entropy": 2.0 / step, "actor/kl_loss": 0.01 * step, "response_length/mean": 40.0 + step},
         **{"timing_s/gen": 1.5, "timing_s/update_actor": 0.5, "timing_s/step": 2.0, "perf/total_num_tokens": 512.0},
     }

@@ -14,7 +14,7 @@ import json
 import shutil
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 from run_page import HOSTILE, STEPS, assert_accessible, open_page, serve, write_step
 
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -38,6 +38,12 @@ def write_runs(run: RunDirectory) -> None:
     (long / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
 
 
+def read_legend(page: Page, title: str) -> list[str]:
+    """The labels of a plot's legend."""
+    figure = page.locator("figure").filter(has=page.get_by_role("heading", name=title, exact=True))
+    return figure.locator(".u-legend .u-label").all_inner_texts()
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1440, False), (360, True)])
 def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDirectory, width: int, dark: bool) -> None:
     page, errors = open_page(browser, width=width, dark=dark)
@@ -50,9 +56,11 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         expect(page.get_by_role("heading", name="sum", exact=True)).to_be_visible()
         expect(page.locator(".tile").filter(has_text="Reward")).to_contain_text("0.4688")
         expect(page.get_by_role("img", name="Entropy in nats by step")).to_be_visible()
+        assert read_legend(page, "Reward") == ["step", "90 %", "10 %", "mean"]
+        assert read_legend(page, "Response length") == ["step", "maximum", "minimum", "mean"]  # without quantiles
         assert_accessible(page)
         page.get_by_role("link", name="Metrics").click()
-        expect(page.locator("main").get_by_role("status")).to_have_text("10 of 10 metrics")
+        expect(page.locator("main").get_by_role("status")).to_have_text("14 of 14 metrics")
         page.get_by_label("Search").fill("TIMING_S/gen")
         expect(page.locator(".chart:visible")).to_have_count(1)
         expect(page.get_by_role("img", name="timing_s/gen in gen by step")).to_be_visible()

@@ -227,6 +227,9 @@ class Algorithm(ApiModel):
     mask_truncated_completions: bool = False
     """Whether responses of the maximum length are left out of the loss, because their reward does not follow from their
     tokens: TRL's mask_truncated_completions. They count in the statistics of their group."""
+    top_entropy_quantile: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the tokens of a mini-batch that the policy loss learns from: those with the highest entropy (arXiv
+    2506.01939, with 0.2): TRL's top_entropy_quantile. Below 1 each step has a forward pass for the entropies."""
     rollout_correction: RolloutCorrection | None = None
     """Importance sampling and rejection between rollout engine and trainer. Default: none; the difference is still
     reported."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.model import ApiModel, Positive, cel
+from rlt_api.model import ApiModel, KeyedBy, Positive, cel
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
 Column = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -44,6 +44,26 @@ class DataFilter(ApiModel):
     """Name of the column."""
     values: Annotated[list[Text], Field(min_length=1, max_length=64)]
     """The values to keep, as text."""
+
+
+class DataShare(ApiModel):
+    """The weight of one data source."""
+
+    source: Text
+    """The value of a row's data_source, as in verl's data. A row without it has the name of its file without the
+    suffix, or the name of its data set on the hub."""
+    weight: Annotated[float, Field(gt=0, le=1_000_000)]
+    """The share of the prompts is weight / sum of all weights."""
+
+
+class Curriculum(ApiModel):
+    """Prompts in the order of their difficulty."""
+
+    column: Column
+    """The column of files and hub with the difficulty: a number, higher for more difficult prompts."""
+    epochs: Positive = 1
+    """The number of initial epochs that begin with the easiest prompt and end with the most difficult one. Later epochs
+    are shuffled."""
 
 
 class Data(ApiModel):
@@ -98,3 +118,7 @@ class Data(ApiModel):
     """Whether the prompts are shuffled in each epoch, by the seed."""
     filters: Annotated[list[DataFilter], Field(max_length=16)] = []
     """Filters for the rows of files and hub. A row must match all of them."""
+    mixture: Annotated[list[DataShare], Field(max_length=64), KeyedBy("source")] = []
+    """The weight of each data source in files or hub: see docs/rewards.md. Default: all prompts have the same one."""
+    curriculum: Curriculum | None = None
+    """Easier prompts first, by a column with their difficulty: see docs/rewards.md. Default: shuffled."""

@@ -11,6 +11,7 @@ from rlt_api.blocks.resources import EnvVar, KeyReference
 from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, Url, cel
 
 Argument = Annotated[str, StringConstraints(max_length=4096)]
+StopString = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
 class McpServer(ApiModel):
@@ -131,6 +132,9 @@ class Rollout(ApiModel):
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Tokens are sampled from if their probability is at least this share of the most probable token's (arXiv
     2407.01082). 0 keeps all."""
+    stop: Annotated[list[StopString], Field(max_length=16)] = []
+    """Texts that end a response, or a turn, such as </answer>: vLLM's SamplingParams.stop. The response keeps the text
+    and the whole token that completes it. Default: responses end at the end-of-text tokens and at maxResponseLength."""
     tensor_parallel_size: Positive = 1
     """Number of devices per engine: verl's tensor_model_parallel_size. With mode separate, an engine can have the
     devices of several pods."""

@@ -72,7 +72,7 @@ def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """promptKey, answerKey, imageKey and filters are only for files and hub."""
+    """promptKey, answerKey, imageKey, filters, mixture and curriculum are only for files and hub."""
     data = spec.data
     if data is None or data.files is not None or data.hub is not None:
         return
@@ -82,6 +82,8 @@ def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         "spec.data.answerKey": data.answer_key != "answer",
         "spec.data.imageKey": data.image_key is not None,
         "spec.data.filters": bool(data.filters),
+        "spec.data.mixture": bool(data.mixture),
+        "spec.data.curriculum": data.curriculum is not None,
     }.items():
         if is_given:
             yield effect_only_with(field, "files and hub", instead="add files", rule="data-source", involved=sources)

@@ -177,6 +177,23 @@ def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(field, str(lower), message, fix, rule=rule, involved=involved, edits=edits)
 
 
+def validate_top_entropy(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """topEntropyQuantile needs a forward pass for entropies, which rolloutCorrection.bypassMode leaves out, and a loss
+    of single tokens: policyLoss geo_mean has one of whole responses."""
+    algorithm = spec.algorithm
+    share = algorithm.top_entropy_quantile
+    if share == 1:
+        return
+    field = "spec.algorithm.topEntropyQuantile"
+    rule = "top-entropy"
+    if algorithm.rollout_correction and algorithm.rollout_correction.bypass_mode:
+        message = "needs the forward pass that bypassMode leaves out"
+        yield conflict(field, share, f"{CORRECTION}.bypassMode", message=message, rule=rule)
+    if algorithm.policy_loss == "geo_mean" and algorithm.policy_loss_function is None:
+        message = "selects single tokens, and policyLoss geo_mean has one ratio for a whole response"
+        yield conflict(field, share, "spec.algorithm.policyLoss", message=message, rule=rule)
+
+
 RULES = (
     validate_lr_decay,
     validate_training_end,
@@ -186,5 +203,6 @@ RULES = (
     validate_overlong_buffer,
     validate_user_defined_functions,
     validate_rollout_correction,
+    validate_top_entropy,
 )
 BUILTIN_RULES = (validate_router_loss, validate_router_bias)

@@ -47,6 +47,8 @@ def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding
         **_list_given(spec.algorithm, "spec.algorithm"),
         "spec.data.answerKey": data is not None and data.answer_key != "answer",
         "spec.data.imageKey": data is not None and data.image_key is not None,
+        "spec.data.mixture": data is not None and bool(data.mixture),
+        "spec.data.curriculum": data is not None and data.curriculum is not None,
         "spec.training.warmup": training.warmup is not None,
         "spec.training.ppoEpochs": training.ppo_epochs != 1,
         "spec.training.ppoMiniBatchSize": training.ppo_mini_batch_size not in (None, training.train_batch_size),

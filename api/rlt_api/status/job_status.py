@@ -17,6 +17,7 @@ from rlt_api.model import (
     KeyedBy,
     Message,
     Sentence,
+    StatusModel,
     Time,
     Within,
     Word,
@@ -74,7 +75,7 @@ class ProgressMetrics(ApiModel):
     """Share of tokens that PPO clipped (actor/pg_clipfrac)."""
 
 
-class Progress(ApiModel):
+class Progress(StatusModel):
     """Progress and metrics of the training."""
 
     stage: Word | None = None
@@ -325,7 +326,7 @@ class Pause(ApiModel):
     """Time when the operator observed the broken rule (RFC 3339, UTC)."""
 
 
-class RLTrainingJobStatus(ApiModel):
+class RLTrainingJobStatus(StatusModel):
     """The observed state of the job."""
 
     observed_generation: Generation | None = None
@@ -358,9 +359,10 @@ class RLTrainingJobStatus(ApiModel):
     """State of the current RayCluster, while it or one of its pods exists."""
     disruption: Disruption | None = None
     """The first disruption of the current Ray cluster."""
-    resolved_spec: Annotated[JsonObject, Field(json_schema_extra={"x-kubernetes-map-type": "atomic"})] | None = None
-    """The spec at the time of acceptance, merged with the runtime, with all defaults. Every attempt uses it: a changed
-    runtime and an upgrade of the operator do not affect this job."""
+    resolved_spec: Annotated[str, Field(max_length=2**20)] | None = None
+    """The spec at the time of acceptance, merged with the runtime, with all defaults, as compact JSON: one line of
+    `kubectl describe`. Every attempt uses it: a changed runtime and an upgrade of the operator do not affect this
+    job."""
     runtime: RuntimeOrigin | None = None
     """The runtime that resolvedSpec contains."""
     prepared: Annotated[list[PreparedStep], CutTo(16), KeyedBy("name", checked=False)] = []

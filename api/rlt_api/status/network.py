@@ -11,6 +11,7 @@ from rlt_api.model import (
     Message,
     Names,
     Sentence,
+    StatusModel,
     Word,
 )
 
@@ -37,7 +38,7 @@ class NetworkRejection(ApiModel):
     """The evidence and the fix."""
 
 
-class NetworkAttachment(ApiModel):
+class NetworkAttachment(StatusModel):
     """How worker pods attach to the fabric."""
 
     mode: Word
@@ -56,7 +57,7 @@ class NetworkAttachment(ApiModel):
     """Supplementary groups of the worker processes."""
 
 
-class NetworkStatus(ApiModel):
+class NetworkStatus(StatusModel):
     """The decision about fabric and accelerators before the Ray cluster is created, with its reasons."""
 
     profile: Word

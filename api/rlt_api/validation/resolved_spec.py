@@ -1,11 +1,12 @@
 """The resolved spec of a job: the job merged with its runtime, with every default written out, as JSON.
 
-The operator builds it once, keeps it in status.resolvedSpec, and reads it in every later reconciliation. A runtime that
-is edited later, and an operator with other defaults, do not change the job.
+The operator builds it once, keeps it as a text in status.resolvedSpec, and reads it in every later reconciliation. A
+runtime that is edited later, and an operator with other defaults, do not change the job.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from rlt_api.blocks.rewards import Reward
+from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.schema.model_schema import load_schema
 from rlt_api.schema.normalize import normalize
@@ -48,12 +50,36 @@ def read_resolved_spec(resolved: Json, job: Json) -> Validated:
 
     The findings are fields and values that this version does not have.
     """
+    if not resolved:
+        fix = "create the job again under another name"
+        return Validated(
+            (Finding("status.resolvedSpec", "empty", "is not the JSON of a spec", fix, rule="json"),), None
+        )
     mutable = {key: value for key, value in job.items() if key in MUTABLE_FIELDS and value is not None}
     try:
         spec = RLTrainingJobSpec.model_validate({**resolved, **mutable}, by_alias=True, by_name=False)
     except ValidationError as error:
         return Validated(tuple(convert_errors(error, RLTrainingJobSpec, "status.resolvedSpec")), None)
     return Validated((), spec)
+
+
+def dump_resolved_spec(resolved: Json) -> str:
+    """Return the text of status.resolvedSpec."""
+    return json.dumps(resolved, ensure_ascii=False, separators=(",", ":"))
+
+
+def load_resolved_spec(text: str) -> dict[str, Any]:
+    """Parse status.resolvedSpec. Empty if it is not a JSON object: another program has written it."""
+    try:
+        resolved = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return resolved if isinstance(resolved, dict) else {}
+
+
+def get_resolved_spec(manifest: Json) -> dict[str, Any]:
+    """Return the resolved spec in the status of a job. Empty until the job is accepted."""
+    return load_resolved_spec(manifest.get("status", {}).get("resolvedSpec", ""))
 
 
 def _add_dependent_defaults(resolved: dict[str, Any], spec: RLTrainingJobSpec) -> None:

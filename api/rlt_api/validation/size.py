@@ -15,14 +15,15 @@ from rlt_api.schema.model_schema import Schema, load_schema
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 MAX_SPEC_BYTES = 2**19
-"""Maximum size of a spec as JSON. The job's object has it twice (status.resolvedSpec), and etcd stores 1.5 MiB."""
+"""Maximum size of a spec as a JSON text within JSON, which escapes quotes again: status.resolvedSpec. The job's object
+has it there and in spec, and etcd stores 1.5 MiB."""
 MAX_FREE_JSON_BYTES = 2**16
 """Maximum size of all free JSON of a spec together."""
 
 
 def validate_size(spec: Any, schema: Schema, path: str) -> Iterator[Finding]:
     """Validate the size of a spec, or of a job merged with its runtime. `schema` has all references resolved."""
-    total = measure(spec)
+    total = measure(_dump(spec))
     if total > MAX_SPEC_BYTES:
         message = f"is larger than the maximum of {MAX_SPEC_BYTES} bytes"
         yield Finding(path, f"{total} bytes", message, "move large values to a volume or the image", rule="size")
@@ -44,11 +45,14 @@ def is_too_large(spec: Any) -> bool:
 
 def measure(value: Any) -> int:
     """Number of bytes as compact JSON. 0 for what is not JSON, which `find_non_json` reports."""
+    return len(_dump(value).encode("utf-8", "surrogatepass"))
+
+
+def _dump(value: Any) -> str:
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     except (RecursionError, TypeError, ValueError):
-        return 0
-    return len(text.encode("utf-8", "surrogatepass"))
+        return ""
 
 
 def find_free_json(value: Any, node: Schema, path: str) -> Iterator[tuple[str, Any]]:

@@ -18,6 +18,7 @@ from rlt.runs.records import get_history, get_rollouts, read_volume
 from rlt.runs.rollouts import Rollout
 from rlt_api.findings.masking import mask_json, mask_text
 from rlt_api.spec.plain_secrets import find_secrets
+from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.knowledge.entries import load_entries
 from rlt_core.kubernetes import api_paths
@@ -95,13 +96,13 @@ async def get_job_and_secrets(connection: Connection, name: str) -> tuple[Manife
     manifest = await connection.api.get(api_paths.job(connection.namespace, name))
     if manifest is None:
         return await connection.get_job(name), []  # raises NotFoundError
-    specs = (manifest["spec"], manifest.get("status", {}).get("resolvedSpec", {}))
+    specs = (manifest["spec"], get_resolved_spec(manifest))
     return prepare_output(manifest), [each.value for spec in specs for each in find_secrets(spec, "spec")]
 
 
 def build_run(job: Manifest, records: RunRecords, secrets: Sequence[str] = ()) -> Run:
     """The run of a job with its records. `secrets`: texts to mask in the records."""
-    config = job.get("status", {}).get("resolvedSpec") or job["spec"]
+    config = get_resolved_spec(job) or job["spec"]
     status = job.get("status", {})
     cluster = config.get("cluster", {})
     details = {

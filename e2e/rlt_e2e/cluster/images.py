@@ -27,8 +27,11 @@ def build_image(
     tag: str,
     target: str | None = None,
     build_args: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> str:
     """Build `tag` from `dockerfile` and return its image id (64 hex digits). Unchanged layers come from the store.
+
+    A label whose value is a build argument keeps its value in the store: set such labels with `labels`.
 
     The machine's certificate bundle is mounted during the build, for machines behind a proxy that inspects TLS.
     Raises StageError with the log of a failed build.
@@ -40,6 +43,8 @@ def build_image(
         command += ["--target", target]
     for name, value in (build_args or {}).items():
         command += ["--build-arg", f"{name}={value}"]
+    for name, value in (labels or {}).items():
+        command += ["--label", f"{name}={value}"]
     log = cache_folder() / f"image-{_slug(tag)}.log"
     log.unlink(missing_ok=True)
     with exclusive_lock(cache_folder() / "images.lock"), stage(f"image {tag}", estimate_s=30) as this:

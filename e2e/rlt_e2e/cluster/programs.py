@@ -67,6 +67,11 @@ CLUSTER = go_programs.Family(
     copies=tuple((KUBERAY, f"config/{part}", f"kuberay/{part}") for part in ("crd", "rbac", "manager")),
 )
 
+HELM = go_programs.Family(
+    name="helm", title="Helm", packages=("helm.sh/helm/v3/cmd/helm",), estimate_s=90, stamps=_stamps
+)
+"""Helm alone, for a machine that builds a release and no cluster."""
+
 
 @dataclass(frozen=True)
 class Programs:
@@ -106,6 +111,12 @@ def obtain_built() -> Path:
 def built_folder() -> Path:
     """Return the folder of the programs built from Go modules, which may not exist yet."""
     return go_programs.built_folder(CLUSTER)
+
+
+def obtain_helm() -> Path:
+    """Return Helm: the one of the cluster's programs if they are built, else built alone."""
+    folder = built_folder()
+    return (folder if folder.exists() else go_programs.obtain(HELM)) / "helm"
 
 
 def install_debian_packages() -> None:

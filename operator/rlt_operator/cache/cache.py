@@ -157,6 +157,11 @@ class Cache:
         if found:
             found.receive(change, job)
 
+    def read_jobs_again(self) -> None:
+        """Read all jobs: their schema has changed."""
+        for jobs in self.job_lists.values():
+            jobs.read_again()
+
     def put(self, written: Manifest) -> None:
         """Store the response to one of the operator's writes, which the watch delivers later."""
         if not self.watches.is_selected(written["metadata"]["namespace"]):

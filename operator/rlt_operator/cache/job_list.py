@@ -48,6 +48,7 @@ class JobList(Reflector):
         """Set when kopf has listed the jobs again: it had lost its watch."""
         self._late: dict[Name, tuple[int, float]] = {}
         """The listed jobs that kopf has not reported: resourceVersion, and since when (time.monotonic)."""
+        self._schema_changed = False
 
     async def run(self, api: KubernetesApi) -> None:
         """List until cancelled."""
@@ -55,6 +56,11 @@ class JobList(Reflector):
             await super().run(api)
         finally:
             self._select(self.namespace, False)
+
+    def read_again(self) -> None:
+        """Read all jobs. A new schema changes what the API server returns for them, but not their resourceVersions."""
+        self._schema_changed = True
+        self._due.set()
 
     def receive(self, change: str | None, job: Manifest) -> None:
         """Store an event of kopf: ADDED, MODIFIED, DELETED, or None for a job that it has listed."""
@@ -79,6 +85,8 @@ class JobList(Reflector):
 
     async def _list(self, api: KubernetesApi, path: str) -> None:
         """List the metadata of all jobs, and remove those from the store that no longer exist."""
+        if self._schema_changed:
+            await self._read_all(api, path)
         listed: dict[Name, int] = {}
         version = "0"
         async for page in api.list_metadata(path):
@@ -102,6 +110,19 @@ class JobList(Reflector):
         if not self._late:
             self.synced.set()
         self._note_update()
+
+    async def _read_all(self, api: KubernetesApi, path: str) -> None:
+        """Read all jobs after a change of their schema."""
+        try:
+            self._schema_changed = False
+            async for jobs, _ in api.list_pages(path):
+                for job in jobs:
+                    if self.store.put(job, again=True):
+                        self.on_change(get_name(job), job)
+                await asyncio.sleep(0)  # let other tasks run between two pages
+        except ApiError:
+            self._schema_changed = True
+            raise
 
     async def _read_late(self, api: KubernetesApi) -> None:
         """Read the jobs that kopf should have reported long ago."""

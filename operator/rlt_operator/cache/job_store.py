@@ -27,9 +27,9 @@ class JobStore(Store[str]):
         self._characters: Counter[str] = Counter()
         """By namespace."""
 
-    def put(self, manifest: Manifest) -> bool:
+    def put(self, manifest: Manifest, *, again: bool = False) -> bool:
         """Store a job. Returns whether it has changed."""
-        changed = super().put(manifest)
+        changed = super().put(manifest, again=again)
         if changed:
             namespace, _ = name = get_name(manifest)
             self._characters[namespace] += len(self.get(name) or "")

@@ -91,12 +91,15 @@ class Store(Generic[T]):
         """The names of all objects, or of those in a namespace."""
         return list(self._entries if namespace is None else self._namespaces.get(namespace, ()))
 
-    def put(self, manifest: Manifest) -> bool:
-        """Store an object. Returns whether its reduced value has changed."""
+    def put(self, manifest: Manifest, *, again: bool = False) -> bool:
+        """Store an object. Returns whether its reduced value has changed.
+
+        With `again`, it also replaces an object of the same version: the schema of its kind has changed.
+        """
         name = get_name(manifest)
         version = get_version(manifest)
         known = self._entries.get(name)
-        if known and known.version >= version:
+        if known and (known.version > version or (known.version == version and not again)):
             return False
         try:
             value = self._parse(manifest)

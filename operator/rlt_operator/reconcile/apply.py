@@ -54,9 +54,10 @@ async def _write_objects(api: KubernetesApi, cache: Cache, tokens: RayTokens, jo
     clusters = [manifest for manifest in plan.apply if manifest["kind"] == "RayCluster"]
     secrets = [manifest for manifest in plan.apply if manifest["kind"] == "Secret"]
     others = [manifest for manifest in plan.apply if manifest["kind"] not in ("RayCluster", "Secret")]
+    restores = not clusters
     await _complete(
         *([check_head_service(api, job)] if clusters else []),
-        *(_write_child(api, cache, job, manifest) for manifest in others),
+        *(_write_child(api, cache, job, manifest, restores=restores) for manifest in others),
         *(write_ray_token(api, job, manifest, tokens.get_key()) for manifest in secrets),
     )
     for cluster in clusters:  # last: its pods mount the others
@@ -78,8 +79,10 @@ async def _act(api: KubernetesApi, send: Send, head: Head | None, job: Job, plan
         await api.delete(api_paths.job(job.namespace, job.name), uid=job.uid)
 
 
-async def _write_child(api: KubernetesApi, cache: Cache, job: Job, manifest: Manifest) -> None:
-    cache.put(await write_child(api, job, manifest))
+async def _write_child(
+    api: KubernetesApi, cache: Cache, job: Job, manifest: Manifest, *, restores: bool = False
+) -> None:
+    cache.put(await write_child(api, job, manifest, restores=restores))
 
 
 async def _complete(*requests: Coroutine[Any, Any, None]) -> None:

@@ -14,6 +14,7 @@ from rlt_core.job import Job, Manifest, get_attempt_number
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
 from rlt_core.token_key import TokenKey
+from rlt_operator.manifests import parse_config
 
 FIXES = {
     "PersistentVolumeClaim": (
@@ -31,12 +32,13 @@ class NameTakenError(Exception):
     """An object with the name of a child exists and does not belong to the job. The text names it and the fix."""
 
 
-async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manifest:
+async def write_child(api: KubernetesApi, job: Job, manifest: Manifest, *, restores: bool = False) -> Manifest:
     """Create the child, or apply it if it exists and belongs to the job. Returns the object as stored.
 
     Raises NameTakenError, ApiError.
 
-    An existing RayCluster is not changed, because a change would end the training.
+    An existing RayCluster is not changed, because a change would end the training. `restores`: the RayCluster exists.
+    Then a ConfigMap stays that is as an operator wrote it, possibly of another version, and that the cache lacks yet.
     """
     try:
         return await api.create(api_paths.collection_of(manifest), manifest)
@@ -52,7 +54,7 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manif
                 return existing
             raise NameTakenError(f"ConfigMap {manifest['metadata']['name']} has other programs. Delete it.") from None
         check_owner(job, manifest, existing)
-        if manifest["kind"] == "RayCluster":
+        if manifest["kind"] == "RayCluster" or (restores and _is_unchanged_config(existing)):
             return existing
         metadata = {**manifest["metadata"], "uid": existing["metadata"]["uid"]}
         return await api.apply(path, {**manifest, "metadata": metadata})
@@ -104,6 +106,10 @@ def check_owner(job: Job, manifest: Manifest, existing: Manifest) -> None:
         raise ApiError(409, f"waiting for {kind} {name} of an earlier run to be deleted")
     if not belongs:
         raise NameTakenError(_describe_taken(kind, name, existing))
+
+
+def _is_unchanged_config(manifest: Manifest) -> bool:
+    return manifest["kind"] == "ConfigMap" and parse_config(manifest).is_unchanged
 
 
 def _describe_taken(kind: str, name: str, existing: Manifest) -> str:

@@ -18,6 +18,7 @@ from rlt_api.findings.masking import mask_text
 from rlt_api.spec.job_spec import OPERATOR
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Phase
+from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_api.validation.size import is_too_large
 from rlt_core.job import Job, Manifest, parse_status
 from rlt_core.kubernetes import api_paths
@@ -201,7 +202,7 @@ def _identify(manifest: Manifest) -> Job:
         spec=None,
         status=status,
         submitted_spec={} if is_too_large(submitted) else submitted,
-        resolved_spec=status.resolved_spec,
+        resolved_spec=get_resolved_spec(manifest),
         managed_by=submitted.get("managedBy") or OPERATOR,
     )
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import Phase, RayClusterStatus, RLTrainingJobStatus
+from rlt_api.validation.resolved_spec import dump_resolved_spec
 from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_operator.conditions import is_true, merge_conditions
@@ -46,7 +47,8 @@ def build_status(observed: Observed, verdict: Verdict, now: datetime) -> RLTrain
 
 def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobStatus:
     """The status with the resolved spec, from the acceptance of the job on."""
-    return status.model_copy(update={"resolved_spec": job.resolved_spec, "runtime": job.runtime})
+    resolved = None if job.resolved_spec is None else dump_resolved_spec(job.resolved_spec)
+    return status.model_copy(update={"resolved_spec": resolved, "runtime": job.runtime})
 
 
 def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
@@ -62,12 +64,8 @@ def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
 
 
 def cut_status(status: RLTrainingJobStatus) -> RLTrainingJobStatus:
-    """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces.
-
-    The resolved spec has no such bounds, and is two thirds of the status.
-    """
-    cut = RLTrainingJobStatus.model_validate(status.model_dump(exclude={"resolved_spec"}))
-    return cut.model_copy(update={"resolved_spec": status.resolved_spec})
+    """Cut strings, lists and numbers to the bounds of the schema, which the API server enforces."""
+    return RLTrainingJobStatus.model_validate(status.model_dump())
 
 
 def _build_columns(spec: RLTrainingJobSpec) -> dict[str, int | str | None]:

@@ -1,7 +1,7 @@
 """The write of a status: a JSON Patch (RFC 6902) with the fields that have changed. Pure.
 
-It costs the API server less than server-side apply of the whole status. A merge patch could not write the resolved
-spec, which has fields that are null. Fields that only a newer operator has stay as they are.
+It costs the API server less than server-side apply of the whole status. Fields that only a newer operator has stay as
+they are.
 """
 
 from __future__ import annotations

@@ -84,16 +84,21 @@ STATUS = {
 def stored(kubernetes: Kubernetes, namespace: str) -> str:
     """A namespace with the example, stored with the earlier CRD and a field that the current one lacks."""
     try:
-        apply_crd(kubernetes, EARLIER)
-        job = build_job(training={**EXAMPLE["spec"]["training"], REMOVED: 0.9})
-        kubernetes.kubectl("apply", "-n", namespace, "-f", "-", input=job)
-        status = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": NAME}}
-        options = ("--server-side", "--force-conflicts", "--subresource=status", "-n", namespace)
-        kubernetes.kubectl("apply", *options, "-f", "-", input=json.dumps({**status, "status": STATUS}))
-        assert read_spec(kubernetes, namespace)["training"][REMOVED] == 0.9
+        store(kubernetes, namespace)
     finally:
         apply_crd(kubernetes, CURRENT)
     return namespace
+
+
+def store(kubernetes: Kubernetes, namespace: str) -> None:
+    """Store the job with the earlier CRD, which stays installed."""
+    apply_crd(kubernetes, EARLIER)
+    job = build_job(training={**EXAMPLE["spec"]["training"], REMOVED: 0.9})
+    kubernetes.kubectl("apply", "-n", namespace, "-f", "-", input=job)
+    status = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": {"name": NAME}}
+    options = ("--server-side", "--force-conflicts", "--subresource=status", "-n", namespace)
+    kubernetes.kubectl("apply", *options, "-f", "-", input=json.dumps({**status, "status": STATUS}))
+    assert read_spec(kubernetes, namespace)["training"][REMOVED] == 0.9
 
 
 def read_spec(kubernetes: Kubernetes, namespace: str) -> dict[str, Any]:
@@ -127,6 +132,26 @@ def test_the_stored_job_is_accepted_and_its_status_is_read(
     assert max(len(each["message"]) for each in conditions) < 4096
     accepted = next(each for each in conditions if each["type"] == "Accepted")
     assert (accepted["status"], accepted["lastTransitionTime"]) == ("True", CONDITION["lastTransitionTime"])
+
+
+def test_a_job_that_the_operator_cannot_read_starts_when_the_crd_is_current(
+    kubernetes: Kubernetes, operator: Operator, namespace: str
+) -> None:
+    """The upgrade changes what the API server returns for the job, but not its resourceVersion."""
+    try:
+        store(kubernetes, namespace)
+        eventually(
+            "the operator reports the field",
+            lambda: f"spec.training.{REMOVED}" in kubernetes.status(namespace, NAME)["message"],
+            describe=lambda: describe(kubernetes, namespace),
+        )
+    finally:
+        apply_crd(kubernetes, CURRENT)
+    eventually(
+        "a RayCluster",
+        lambda: kubernetes.get(namespace, "raycluster", NAME),
+        describe=lambda: describe(kubernetes, namespace),
+    )
 
 
 def test_an_operator_names_the_fields_that_an_old_crd_lacks(

@@ -10,6 +10,8 @@ import pytest
 from apiserver.in_cluster import PODS, Kubernetes, Operator
 from apiserver.waiting import eventually
 
+from rlt_api.validation.resolved_spec import get_resolved_spec
+
 pytestmark = pytest.mark.apiserver
 
 
@@ -185,7 +187,8 @@ def test_a_job_starts_from_the_checkpoint_of_another_one(
     assert config
     path = json.loads(config["data"]["training.json"])["checkpoint"]["resumeFromPath"]
     assert path == "/mnt/rlt/runs/stage-1-22222222/checkpoints/step-40"
-    assert kubernetes.status(namespace)["resolvedSpec"]["checkpoint"]["resumeFromPath"] == path
+    kept = get_resolved_spec({"status": kubernetes.status(namespace)})
+    assert kept["checkpoint"]["resumeFromPath"] == path
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import pytest
 from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
+from rlt_api.validation.resolved_spec import dump_resolved_spec, get_resolved_spec
+
 pytestmark = pytest.mark.apiserver
 
 SPEC: dict[str, Any] = {
@@ -29,8 +31,16 @@ OTHER_DEFAULTS: dict[str, Any] = {
 """Values that this version has other defaults for."""
 
 
-def patch_status(kubernetes: Kubernetes, namespace: str, status: dict[str, Any]) -> None:
-    patch = json.dumps({"status": status})
+def merge(value: Any, changes: Any) -> Any:
+    """The value with these changes, as a merge patch of JSON makes them."""
+    if not isinstance(value, dict) or not isinstance(changes, dict):
+        return changes
+    return {**value, **{key: merge(value.get(key), each) for key, each in changes.items()}}
+
+
+def change_resolved_spec(kubernetes: Kubernetes, namespace: str, changes: dict[str, Any]) -> None:
+    kept = get_resolved_spec({"status": kubernetes.status(namespace)})
+    patch = json.dumps({"status": {"resolvedSpec": dump_resolved_spec(merge(kept, changes))}})
     kubernetes.kubectl(
         "patch", "rltrainingjob", "sum", "-n", namespace, "--subresource=status", "--type=merge", "-p", patch
     )
@@ -55,7 +65,7 @@ def test_a_job_keeps_the_defaults_of_the_operator_that_accepted_it(
     kubernetes: Kubernetes, operator: Operator, namespace: str
 ) -> None:
     accept(kubernetes, operator, namespace)
-    patch_status(kubernetes, namespace, {"resolvedSpec": OTHER_DEFAULTS})
+    change_resolved_spec(kubernetes, namespace, OTHER_DEFAULTS)
     operator.start()
     kubernetes.suspend(namespace, False)
     uid, spec, data = children(kubernetes, namespace)
@@ -79,7 +89,7 @@ def test_the_api_server_stores_every_field(kubernetes: Kubernetes, operator: Ope
     """Null included: a default that a later version introduces must not apply."""
     kubernetes.create_job(namespace, SPEC)
     kubernetes.ray_cluster(namespace)
-    resolved = kubernetes.status(namespace)["resolvedSpec"]
+    resolved = get_resolved_spec({"status": kubernetes.status(namespace)})
     assert resolved["training"]["totalEpochs"] is None
     assert resolved["training"]["learningRate"] == 1e-6
     job = json.loads(
@@ -87,3 +97,6 @@ def test_the_api_server_stores_every_field(kubernetes: Kubernetes, operator: Ope
     )
     owned = [each["fieldsV1"]["f:status"] for each in job["metadata"]["managedFields"] if each.get("subresource")]
     assert [each["f:resolvedSpec"] for each in owned] == [{}], "one entry for the whole field"
+    lines = kubernetes.kubectl("describe", "rltrainingjob/sum", "-n", namespace).splitlines()
+    (kept,) = (line for line in lines if line.startswith("  Resolved Spec:"))
+    assert json.loads(kept.split(maxsplit=2)[2]) == resolved

@@ -180,9 +180,11 @@ class ApiServer:
             return 200, self.objects[path]
         if path.endswith("/namespaces/demo"):
             return 200, '{"metadata": {"labels": {}}}'
-        if path.endswith("/pods"):
+        if path.endswith(("/pods", "/rayclusters")):
             label, _, value = query["labelSelector"].partition("=")
-            items = [each for _, each in self.select("pods") if each["metadata"]["labels"].get(label) == value]
+            resource = path.rpartition("/")[2]
+            found = (each for _, each in self.select(resource))
+            items = [each for each in found if each["metadata"].get("labels", {}).get(label) == value]
             return 200, json.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": items})
         return _error(404, path)
 

@@ -71,11 +71,11 @@ def a_users_config_map_is_taken_over() -> Iterator[None]:
     """Item 11: server-side apply with force changes a ConfigMap that the job does not own."""
     real = write_child_of_job
 
-    async def write_child(api: KubernetesApi, job: Job, manifest: Manifest) -> Manifest:
+    async def write_child(api: KubernetesApi, job: Job, manifest: Manifest, **options: bool) -> Manifest:
         path = api_paths.path_of(manifest)
         if manifest["kind"] == "ConfigMap" and await api.get(path):
             return await api.apply(path, manifest)
-        return await real(api, job, manifest)
+        return await real(api, job, manifest, **options)
 
     with mock.patch.object(apply, "write_child", write_child):
         yield

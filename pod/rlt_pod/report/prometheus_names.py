@@ -48,9 +48,19 @@ def _spread(verl: str, name: str, help: str) -> list[Gauge]:
     ]
 
 
+def _deciles(verl: str, name: str, help: str) -> list[Gauge]:
+    return [
+        Gauge(
+            f"{verl}/p{share}", f"rlt_trainer_{name}_p{share}", f"{help}: {share} % of the responses have at most this"
+        )
+        for share in (10, 90)
+    ]
+
+
 GAUGES: tuple[Gauge, ...] = (
     # Learning
     *_spread("critic/rewards", "reward", "Reward"),
+    *_deciles("critic/rewards", "reward", "Reward"),
     *_spread("critic/score", "score", "Score before any penalty"),
     *_spread("critic/advantages", "advantage", "Advantage"),
     *_spread("critic/returns", "return", "Return"),
@@ -66,6 +76,11 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("actor/reward_kl_penalty_coeff", "rlt_trainer_reward_kl_coefficient", "Weight of the KL term in the reward"),
     Gauge("actor/ppo_kl", "rlt_trainer_ppo_kl", "KL divergence between the policy and the sampling policy, in nats"),
     Gauge("actor/entropy", "rlt_trainer_entropy", "Mean entropy of the next-token distribution, in nats"),
+    Gauge(
+        "actor/top_entropy_threshold",
+        "rlt_trainer_top_entropy_threshold",
+        "Lowest entropy of a token that the policy loss learns from, in nats",
+    ),
     Gauge("actor/entropy_loss", "rlt_trainer_entropy_loss", "Entropy as a term of the loss, in nats"),
     Gauge("distillation/loss", "rlt_trainer_distillation_loss", "Distillation loss: on-policy the reverse KL, in nats"),
     Gauge(
@@ -113,6 +128,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("warmup/loss", "rlt_trainer_warmup_loss", "Cross-entropy of the supervised warm-up, in nats per token"),
     # Lengths
     *_spread("response_length", "response_length", "Response length in tokens"),
+    *_deciles("response_length", "response_length", "Response length in tokens"),
     Gauge(
         "response_length/clip_ratio",
         "rlt_trainer_response_length_clip_ratio",
@@ -255,6 +271,15 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge("reward/*", "rlt_trainer_reward_detail", "Rewards by name", rest_label="metric"),
     Gauge("val/*", "rlt_trainer_validation_overall", "Metrics over the whole validation set", rest_label="metric"),
     Gauge("val-core/*", "rlt_trainer_validation", "Mean score on a validation set", rest_label="metric"),
+    Gauge("source/score/*", "rlt_trainer_source_score", "Mean score by data source", rest_label="source"),
+    Gauge(
+        "source/responses/*",
+        "rlt_trainer_source_responses",
+        "Responses by data source",
+        rest_label="source",
+    ),
+    Gauge("source/epochs/*", "rlt_trainer_source_epochs", "Passes over a data source", rest_label="source"),
+    Gauge("data/difficulty", "rlt_trainer_difficulty", "Mean difficulty of the prompts (data.curriculum)"),
     # Progress
     Gauge("training/global_step", STEP, "Steps completed"),
     Gauge("training/epoch", "rlt_trainer_epoch", "Number of the current pass over the prompts, from 0"),

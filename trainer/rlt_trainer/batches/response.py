@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "abort"]
-"""A stop token, the maximum length, or an interruption."""
+"""A stop token or stop string, the maximum length, or an interruption."""
 
 
 @dataclass(frozen=True)

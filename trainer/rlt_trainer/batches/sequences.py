@@ -188,8 +188,8 @@ class Experience(Rows):
     ref_log_probs: Tensor | None = None
     """[B, T], float32: under the reference. None: no KL term in the loss."""
     weights: Tensor | None = None
-    """[B, T], float32: factor of each token's loss (rollout correction). None: 1. Without meaning in the rows of
-    `own_pass`."""
+    """[B, T], float32: factor of each token's loss (rollout correction, topEntropyQuantile). None: 1. Without meaning
+    in the rows of `own_pass`."""
     values: Tensor | None = None
     """[B, T], float32: the critic's values at the start of the step. None: no critic."""
     returns: Tensor | None = None

@@ -21,8 +21,8 @@ def describe_death(error: str, pods: Mapping[str, str]) -> str:
     process = f" (pid {fields['pid']})" if "pid" in fields else ""
     worker = fields.get("class_name", "worker").rpartition(".")[2]
     return (
-        f"The process of a {worker}{process}{place} died: {_find_cause(error)}. If the last state of the pod is "
-        "OOMKilled, increase memory or reduce the batch sizes. The run can resume from its latest checkpoint."
+        f"The process of a {worker}{process}{place} died: {_find_cause(error)}. If the kernel has ended it because of "
+        "its memory, increase memory or reduce the batch sizes. The run can resume from its latest checkpoint."
     )
 
 

@@ -76,6 +76,7 @@ def tokenize(
             extra_info=example.extra_info,
             images=example.images,
             image_names=example.image_names,
+            difficulty=example.difficulty,
         )
         for index, (example, text, token_ids) in enumerate(zip(examples, texts, encoded, strict=True))
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -12,11 +13,22 @@ T = TypeVar("T")
 class Epochs(Generic[T]):
     """Any range of the sequence can be read at any time: to resume, only the number of consumed rows is necessary."""
 
-    def __init__(self, rows: list[T], *, seed: int, shuffle: bool) -> None:
+    def __init__(
+        self,
+        rows: list[T],
+        *,
+        seed: int,
+        shuffle: bool,
+        difficulties: Sequence[float] = (),
+        curriculum_epochs: int = 0,
+    ) -> None:
+        """curriculum_epochs: the number of initial epochs in the order of the rows' `difficulties`."""
         assert rows, "reading rejects an empty data set"
         self._rows = rows
         self._seed = seed
         self._shuffle = shuffle
+        self._difficulties = difficulties
+        self._curriculum_epochs = curriculum_epochs
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -43,6 +55,9 @@ class Epochs(Generic[T]):
         return self._seed if self._shuffle else None
 
     def _list_order(self, epoch: int) -> list[int]:
-        if not self._shuffle:
-            return list(range(len(self)))
-        return [int(i) for i in np.random.default_rng([self._seed, epoch]).permutation(len(self))]
+        order = list(range(len(self)))
+        if self._shuffle:
+            order = [int(i) for i in np.random.default_rng([self._seed, epoch]).permutation(len(self))]
+        if epoch < self._curriculum_epochs:
+            order.sort(key=self._difficulties.__getitem__)  # equal ones stay shuffled
+        return order

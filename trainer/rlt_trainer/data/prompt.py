@@ -29,6 +29,8 @@ class Example:
     """The encoded images, in the order of their marks in the prompt."""
     image_names: tuple[str, ...] = ()
     """A reference to each image (data.images.name_images)."""
+    difficulty: float | None = None
+    """The value of data.curriculum.column. None: no curriculum."""
 
 
 @dataclass(frozen=True)
@@ -55,3 +57,5 @@ class Prompt:
     """The encoded images, in the order of their tokens."""
     image_names: tuple[str, ...] = ()
     """A reference to each image (data.images.name_images)."""
+    difficulty: float | None = None
+    """The value of data.curriculum.column. None: no curriculum."""

@@ -6,8 +6,9 @@ Columns are verl's, or the two that data.promptKey and data.answerKey name.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,13 @@ def read_rows(data: Data, split: Split) -> list[SourceRow]:
 
 def read_files(data: Data, split: Split) -> list[Example]:
     """Read data.files or data.valFiles, in order. Raises ValueError with file, row, column and the fix."""
-    return [_build_example(row, data) for row in _read_file_rows(data, split)]
+    return _build_examples(_read_file_rows(data, split), data, split)
 
 
 def read_hub(data: Data, split: Split) -> list[Example]:
     """Read the training or validation split of data.hub. Raises ValueError with row, column and the fix."""
     assert data.hub is not None
-    return [_build_example(row, data) for row in _read_hub_split(data, data.hub, split)]
+    return _build_examples(_read_hub_split(data, data.hub, split), data, split)
 
 
 def _read_file_rows(data: Data, split: Split) -> list[SourceRow]:
@@ -87,6 +88,23 @@ def _select_rows(rows: Iterable[tuple[int, Row]], data: Data, location: str, sou
 
 def _matches_filters(row: SourceRow, filters: Sequence[DataFilter]) -> bool:
     return all(str(require_column(row, each.column, "data.filters")) in each.values for each in filters)
+
+
+def _build_examples(rows: Iterable[SourceRow], data: Data, split: Split) -> list[Example]:
+    curriculum = data.curriculum if split == "train" else None
+    if curriculum is None:
+        return [_build_example(row, data) for row in rows]
+    return [replace(_build_example(row, data), difficulty=_read_difficulty(row, curriculum.column)) for row in rows]
+
+
+def _read_difficulty(row: SourceRow, column: str) -> float:
+    value = require_column(row, column, "data.curriculum.column")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(
+            f"{row.location}: column {column} (data.curriculum.column) is {str(value)[:80]!r}, which is not a number. "
+            "Write the difficulty as a number, or name another column."
+        )
+    return float(value)
 
 
 def _build_example(source: SourceRow, data: Data) -> Example:

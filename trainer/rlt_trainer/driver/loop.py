@@ -158,7 +158,7 @@ class Trainer:
         self.checkpoints.stop_if_requested(step - 1)
         epoch = self.prompts.epoch(rollout_batch.consumed)
         metrics = {"training/global_step": float(step), "training/epoch": float(epoch)}
-        metrics |= self.prompts.metrics() | training_batch.metrics
+        metrics |= self.prompts.metrics(rollout_batch.consumed) | training_batch.metrics
         if step in config.observability.record_steps:
             with stopwatch.measure("record"):
                 self.workers.all(TrainWorker.save_recorded, self.run_directory.recordings / "checkpoints", step - 1)

@@ -11,6 +11,7 @@ from rlt_trainer.algorithms.masking import select
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.driver.validation_metrics import group_rows
 
 
 def compute_rollout_metrics(
@@ -23,27 +24,48 @@ def compute_rollout_metrics(
     return {
         **_spread("critic/score", scores[scores.isfinite()]),
         **_spread("critic/rewards", rewards[rewards.isfinite()]),
+        **_deciles("critic/rewards", rewards[rewards.isfinite()]),
         **_spread("critic/advantages", *select(sequences.response_mask, advantages)),
         **compute_length_metrics(sequences),
         "response_length/clip_ratio": _mean(responses >= max_response_length),
         **(_spread("num_turns", turns) if bool((turns > 1).any()) else {}),
         **_compute_staleness(batch),
+        **_compute_difficulty(batch),
         "data/responses": float(len(batch.responses)),
         "data/prompts_consumed": float(batch.consumed),
         "train/num_gen_batches": float(batch.num_gen_batches),
     }
 
 
+def compute_source_metrics(batch: RolloutBatch) -> dict[str, float]:
+    """Number of responses and mean score for each data source. A source whose rewards all failed has no score."""
+    rows = group_rows([prompt.data_source for prompt in batch.prompts])
+    scores = {source: batch.scores.total[numbers] for source, numbers in rows.items()}
+    return {
+        **{f"source/responses/{source}": float(len(numbers)) for source, numbers in rows.items()},
+        **{f"source/score/{source}": float(of.nanmean()) for source, of in scores.items() if of.isfinite().any()},
+    }
+
+
 def compute_length_metrics(sequences: Sequences) -> dict[str, float]:
     """Metrics of prompt and response lengths, in tokens."""
     responses = torch.tensor(sequences.response_lengths())
-    return {**_spread("response_length", responses), **_spread("prompt_length", sequences.prompt_mask.sum(-1))}
+    return {
+        **_spread("response_length", responses),
+        **_deciles("response_length", responses),
+        **_spread("prompt_length", sequences.prompt_mask.sum(-1)),
+    }
 
 
 def _compute_staleness(batch: RolloutBatch) -> dict[str, float]:
     if batch.staleness is None:
         return {}
     return {"training/staleness/mean": _mean(batch.staleness), "training/staleness/max": float(batch.staleness.max())}
+
+
+def _compute_difficulty(batch: RolloutBatch) -> dict[str, float]:
+    known = [prompt.difficulty for prompt in batch.prompts if prompt.difficulty is not None]
+    return {"data/difficulty": sum(known) / len(known)} if known else {}
 
 
 def compute_policy_metrics(sequences: Sequences, entropy: Tensor) -> dict[str, float]:
@@ -75,6 +97,13 @@ def compute_update_metrics(steps: Sequence[Sequence[UpdateResult]], model: str =
 
 def _spread(name: str, values: Tensor) -> dict[str, float]:
     return {f"{name}/mean": _mean(values), f"{name}/max": float(values.max()), f"{name}/min": float(values.min())}
+
+
+def _deciles(name: str, values: Tensor) -> dict[str, float]:
+    """The first and the last decile of values [B], interpolated linearly: the band of a plot, which min and max of a
+    large batch would fill."""
+    low, high = torch.quantile(values.double(), torch.tensor([0.1, 0.9], dtype=torch.double)).tolist()
+    return {f"{name}/p10": low, f"{name}/p90": high}
 
 
 def _mean(values: Tensor) -> float:

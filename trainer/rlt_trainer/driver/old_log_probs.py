@@ -45,14 +45,19 @@ class EngineLogProbs:
 def needs_pass(config: TrainingConfig) -> bool:
     """Whether the log-probabilities of all rows are needed before the first update, or again after it.
 
-    A KL term in the reward changes the advantages, and a rejection the denominators of the loss. A critic may be
-    trained in steps without an update of the policy.
+    A KL term in the reward changes the advantages, a rejection the denominators of the loss, and the entropies of a
+    mini-batch select its tokens. A critic may be trained in steps without an update of the policy.
     """
     algorithm = config.algorithm
     correction = algorithm.rollout_correction
     is_rejecting = correction is not None and correction.rejection is not None
     has_other_readers = algorithm.kl_in_reward is not None or algorithm.critic is not None or is_rejecting
-    return has_other_readers or config.training.ppo_epochs > 1
+    return has_other_readers or algorithm.top_entropy_quantile < 1 or config.training.ppo_epochs > 1
+
+
+def find_mini_batches(config: TrainingConfig, trajectories: Tensor) -> Tensor:
+    """Return the mini-batch of each row, as split_mini_batches finds it: [S] from the trajectory of each row [S]."""
+    return trajectories // (config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt)
 
 
 def find_own_rows(config: TrainingConfig, mask: Tensor, trajectories: Tensor) -> Tensor | None:
@@ -63,7 +68,7 @@ def find_own_rows(config: TrainingConfig, mask: Tensor, trajectories: Tensor) ->
     """
     if is_bypassed(config.algorithm) or needs_pass(config):
         return None
-    mini_batches = trajectories // (config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt)
+    mini_batches = find_mini_batches(config, trajectories)
     return mini_batches == mini_batches[mask.any(-1)].min()
 
 

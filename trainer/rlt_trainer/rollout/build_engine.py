@@ -8,6 +8,7 @@ import torch
 from transformers import GenerationConfig
 
 from rlt_api.spec.training_config import TrainingConfig
+from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.config import load_config_from, load_image_processor
 from rlt_trainer.policy.model_files import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
@@ -24,6 +25,7 @@ def build_sampling(config: TrainingConfig, stop_token_ids: tuple[int, ...]) -> S
         top_p=config.rollout.top_p,
         top_k=config.rollout.top_k,
         min_p=config.rollout.min_p,
+        stop=tuple(config.rollout.stop),
         max_tokens=config.data.max_response_length,
         stop_token_ids=stop_token_ids,
     )
@@ -46,6 +48,7 @@ def build_engine(
             float32_head=config.model.cast_lm_head_to_fp32,
             trust_remote_code=config.model.trust_remote_code,
             processor=load_image_processor(config),
+            tokenizer=load_tokenizer(config.model) if config.rollout.stop else None,
         )
     return build_vllm(config, files=files, pod=pod)
 

@@ -38,6 +38,8 @@ class Sampling:
     """Number of most probable tokens to sample from. -1: all."""
     min_p: float = 0.0
     """Minimum probability, as a share of the most probable token's. 0: none."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a response. The response includes them, and the whole token that completes one of them."""
 
     def greedy(self) -> Sampling:
         """Return greedy sampling with the same limits, for validation and ReMax's baseline."""

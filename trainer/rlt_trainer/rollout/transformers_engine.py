@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from prometheus_client.core import Metric
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.batches.sequences import Sequences
@@ -26,6 +26,7 @@ from rlt_trainer.policy.model_inputs import build_position_ids
 from rlt_trainer.policy.vision import embed_images, find_text_decoder
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request, Sampling
 from rlt_trainer.rollout.open_receiver import open_receiver
+from rlt_trainer.rollout.stop_strings import ends_with_stop_string
 from rlt_trainer.rollout.weight_channel import ChannelAddress, receive_weights
 from rlt_trainer.rollout.weight_sums import Sums, sum_weights
 
@@ -62,8 +63,11 @@ class TransformersEngine:
         float32_head: bool = False,
         trust_remote_code: bool = False,
         processor: ImageProcessor | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
-        """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey)."""
+        """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey). tokenizer: for
+        requests with stop strings (rollout.stop).
+        """
         model = load_model(files, dtype, trust_remote_code=trust_remote_code)
         if float32_head:
             cast_output_layer(model)
@@ -71,6 +75,7 @@ class TransformersEngine:
         self._weights = dict(iterate_weights(self._model))
         self._device = device
         self._processor = processor
+        self._tokenizer = tokenizer
         self._rows: list[_Row] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._interrupt = threading.Event()
@@ -185,13 +190,23 @@ class TransformersEngine:
                     continue
                 row.token_ids.append(token_id)
                 row.log_probs.append(value)
-                stopped = token_id in row.request.sampling.stop_token_ids
+                stopped = self._is_complete(row)
                 if stopped or len(row.token_ids) == row.request.max_tokens:
                     del running[number]
                     loop.call_soon_threadsafe(self._end, row, "stop" if stopped else "length")
             inputs = {"input_ids": token[:, None]}
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=-1)
             positions = positions[..., -1:] + 1
+
+    def _is_complete(self, row: _Row) -> bool:
+        """Return whether the row's last token is a stop token or completes a stop string."""
+        sampling = row.request.sampling
+        if row.token_ids[-1] in sampling.stop_token_ids:
+            return True
+        if not sampling.stop:
+            return False
+        assert self._tokenizer is not None
+        return ends_with_stop_string(row.token_ids, sampling.stop, self._tokenizer)
 
     def _compute_logits(self, **inputs: Any) -> Tensor:
         """Return the logits [B, V] after the last token."""

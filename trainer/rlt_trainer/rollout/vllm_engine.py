@@ -302,7 +302,10 @@ def _parameters(request: Request) -> SamplingParams:
         seed=request.seed,
         logprobs=0,  # of the sampled token only
         flat_logprobs=True,  # lists of numbers instead of two objects for each token
-        detokenize=False,
+        stop=list(sampling.stop),
+        detokenize=bool(sampling.stop),
+        include_stop_str_in_output=True,  # also the text: with any value, the tokens include the string
+        skip_special_tokens=False,  # a string may contain one
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
 

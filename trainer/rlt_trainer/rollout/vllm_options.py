@@ -73,7 +73,7 @@ def build_engine_options(
         "enable_sleep_mode": True if rollout.free_cache_engine and on_gpu else None,
         "distributed_executor_backend": "uni" if rollout.tensor_parallel_size == 1 else "mp",
         "worker_extension_cls": "rlt_trainer.rollout.vllm_worker.WorkerExtension",
-        "skip_tokenizer_init": not has_images,
+        "skip_tokenizer_init": not (has_images or rollout.stop),
         "limit_mm_per_prompt": {"video": 0} if has_images else None,
         "mm_device_do_normalize": False if has_images else None,
         **(adapters.options() if adapters else {}),

@@ -2,7 +2,7 @@
 
 import { chooseX, color, createChart, smooth } from "./charts.js";
 import { el, empty } from "./dom.js";
-import { findLines, findTile, PLOTS, TILES } from "./plots.js";
+import { findBand, findLines, findTile, PLOTS, TILES } from "./plots.js";
 import { sparkline } from "./sparkline.js";
 import { number } from "./text.js";
 
@@ -59,10 +59,10 @@ function build(plot, data) {
   const series = [];
   const bands = [];
   const labels = Object.keys(lines);
-  const [low, high] = (plot.band ?? []).map((name) => data.metrics[name]);
-  if (labels.length && low && high) {
+  const edges = findBand(plot, data.metrics);
+  if (labels.length && edges.length) {
     const edge = { color: color(0), width: 0.5, faint: true, points: false };
-    series.push({ label: "maximum", values: high, ...edge }, { label: "minimum", values: low, ...edge });
+    series.push(...edges.map(([label, name]) => ({ label, values: data.metrics[name], ...edge })));
     bands.push({ series: [1, 2], fill: `${color(0)}26` });
   }
   labels.forEach((label, i) => {
@@ -76,7 +76,7 @@ function build(plot, data) {
   return { ...chooseX(data, view.x), yLabel: plot.unit, series: plot.sparse ? series.map((each) => withoutGaps(each)) : series, bands, range, summary: last === undefined ? "" : `latest ${number(last)}` };
 }
 
-/** The range of a plot with a band from minimum to maximum: the curve fills half of it, and the band may leave it. */
+/** The range of a plot with a band: the curve fills half of it, and the band may leave it. */
 function fit(values) {
   const finite = values.filter(Number.isFinite);
   const [low, high] = [Math.min(...finite), Math.max(...finite)];

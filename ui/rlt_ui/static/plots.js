@@ -1,7 +1,7 @@
 // Which plots the page has, and the metrics in each, by verl's names. The first name that a run has counts.
 
 export const PLOTS = [
-  { title: "Reward", unit: "reward", lines: { mean: ["critic/rewards/mean", "critic/score/mean"] }, band: ["critic/rewards/min", "critic/rewards/max"] },
+  { title: "Reward", unit: "reward", lines: { mean: ["critic/rewards/mean", "critic/score/mean"] }, band: "critic/rewards" },
   { title: "Rewards by name", unit: "reward", pattern: /^reward\/(.+)\/mean$/, least: 2 },
   { title: "Validation", unit: "score", pattern: /^val-core\/(.+\/mean@\d+.*)$/, sparse: true },
   { title: "KL to the reference model", unit: "nats", lines: { KL: ["actor/kl_loss", "actor/reward_kl_penalty", "critic/kl"] } },
@@ -9,12 +9,12 @@ export const PLOTS = [
   { title: "Difference of engine and trainer", unit: "probability", lines: { mean: ["training/rollout_probs_diff_mean"], maximum: ["training/rollout_probs_diff_max"] } },
   { title: "Staleness", unit: "steps", lines: { mean: ["training/staleness/mean"], maximum: ["training/staleness/max"] } },
   { title: "Entropy", unit: "nats", lines: { entropy: ["actor/entropy", "actor/entropy_loss"] } },
-  { title: "Response length", unit: "tokens", lines: { mean: ["response_length/mean"] }, band: ["response_length/min", "response_length/max"] },
+  { title: "Response length", unit: "tokens", lines: { mean: ["response_length/mean"] }, band: "response_length" },
   { title: "Truncated responses", unit: "share of responses", lines: { truncated: ["response_length/clip_ratio"] } },
   { title: "Clipped tokens", unit: "share of tokens", lines: { clipped: ["actor/pg_clipfrac"], "dual clip": ["actor/pg_clipfrac_lower"] } },
   { title: "Gradient norm", unit: "norm before clipping", lines: { norm: ["actor/grad_norm"] } },
   { title: "Policy loss", unit: "loss", lines: { loss: ["actor/pg_loss"] } },
-  { title: "Advantage", unit: "advantage", lines: { mean: ["critic/advantages/mean"] }, band: ["critic/advantages/min", "critic/advantages/max"] },
+  { title: "Advantage", unit: "advantage", lines: { mean: ["critic/advantages/mean"] }, band: "critic/advantages" },
   { title: "Learning rate", unit: "rate", lines: { rate: ["actor/lr"] } },
   { title: "Throughput of a device", unit: "tokens/s", lines: { tokens: ["perf/throughput"] } },
 ];
@@ -30,6 +30,12 @@ export const TILES = [
   { title: "MFU", names: ["perf/mfu/actor"], unit: "%", factor: 100 },
 ];
 
+/** The edges of a band, the upper one first. A band of quantiles stays narrow where one response of a batch is extreme. */
+const BANDS = [
+  { "90 %": "p90", "10 %": "p10" },
+  { maximum: "max", minimum: "min" },
+];
+
 const find = (metrics, names) => names.find((name) => name in metrics);
 
 /** Label -> name of the metric for the lines of a plot that the run has. */
@@ -40,6 +46,13 @@ export function findLines(plot, metrics) {
   }
   const found = Object.entries(plot.lines).map(([label, names]) => [label, find(metrics, names)]);
   return Object.fromEntries(found.filter(([, name]) => name));
+}
+
+/** Label -> name of the metric for the edges of a plot's band: the first ones that the run has. */
+export function findBand(plot, metrics) {
+  if (!plot.band) return [];
+  const bands = BANDS.map((edges) => Object.entries(edges).map(([label, statistic]) => [label, `${plot.band}/${statistic}`]));
+  return bands.find((edges) => edges.every(([, name]) => name in metrics)) ?? [];
 }
 
 /** The values of a tile. Null if the run does not have the metric. */

@@ -60,6 +60,8 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
             given = data.hub is not None and getattr(data.hub, name) is not None
             yield f"spec.data.hub.{name}", given, "it has no option for it", "use data.files"
         yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
+        yield "spec.data.mixture", bool(data.mixture), "use its --data.prompt_probs in framework.overrides", REMOVE
+        yield "spec.data.curriculum", data.curriculum is not None, "it has no option for it", REMOVE
         reason = "set its options of images in framework.overrides"
         yield "spec.data.imageKey", data.image_key is not None, reason, REMOVE
         yield "spec.data.chatTemplate", data.chat_template is not None, "it uses the tokenizer's", REMOVE
@@ -106,6 +108,7 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield f"{field}.filterGroups", algorithm.filter_groups is not None, reason, REMOVE
     reason = "it weights responses of the maximum length by --reward.stop_properly_penalty_coef"
     yield f"{field}.maskTruncatedCompletions", algorithm.mask_truncated_completions, reason, REMOVE
+    yield f"{field}.topEntropyQuantile", algorithm.top_entropy_quantile < 1, "it has no option for it", REMOVE
     yield f"{field}.dpo", algorithm.dpo is not None, "its DPO is another program", REMOVE
     yield f"{field}.distillation", algorithm.distillation is not None, "it has no option for it", REMOVE
     reason = "its loss takes the tokens of a micro-batch together: use its option in framework.overrides"
@@ -165,6 +168,7 @@ def _list_rollout(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield "spec.rollout.multiTurn", rollout.multi_turn is not None, reason, REMOVE
     yield "spec.rollout.topK", rollout.top_k != -1, "it has no option for it", REMOVE
     yield "spec.rollout.minP", rollout.min_p > 0, "it has no option for it", REMOVE
+    yield "spec.rollout.stop", bool(rollout.stop), "it has no option for it", REMOVE
     given = rollout.to_json()
     for name in LENGTHS:
         yield f"spec.rollout.{name}", name in given, "it has no option for it", REMOVE

@@ -168,6 +168,7 @@ def build_engine(
             "top_k": rollout.top_k,
             "num_beams": 1,
             "num_return_sequences": rollout.responses_per_prompt,
+            **_build_stop(spec),
         },
         "data_args": {"template": "native"},
         "strategy_args": {
@@ -261,8 +262,13 @@ def build_validation(spec: RLTrainingJobSpec, data: Data) -> Settings:
             "top_k": -1,
             "num_beams": 1,
             "num_return_sequences": validation.responses_per_prompt if validation else 1,
+            **_build_stop(spec),
         },
     }
+
+
+def _build_stop(spec: RLTrainingJobSpec) -> Settings:
+    return {"stop_strings": list(spec.rollout.stop)} if spec.rollout.stop else {}
 
 
 def _choose_devices(chosen: Mapping[str, JsonValue], devices: list[int]) -> list[int]:

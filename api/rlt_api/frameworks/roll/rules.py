@@ -103,6 +103,8 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         reason = "its rewards read the answers from the column ground_truth"
         yield "spec.data.answerKey", data.answer_key not in ("answer", "ground_truth"), reason, REMOVE
         yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
+        yield "spec.data.mixture", bool(data.mixture), "it has equal parts of its domains", REMOVE
+        yield "spec.data.curriculum", data.curriculum is not None, "it has no option for it", REMOVE
         reason = "its pipeline for images is another program"
         yield "spec.data.imageKey", data.image_key is not None, reason, REMOVE
         yield "spec.data.chatTemplate", data.chat_template is not None, "it uses the tokenizer's", REMOVE
@@ -145,6 +147,7 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     reason = "use rewards.math_rule.query_filter_config and is_use_additional_prompts in framework.overrides"
     yield f"{field}.filterGroups", algorithm.filter_groups is not None, reason, REMOVE
     yield f"{field}.overlongBuffer", algorithm.overlong_buffer is not None, "it has no such penalty", REMOVE
+    yield f"{field}.topEntropyQuantile", algorithm.top_entropy_quantile < 1, "it has no option for it", REMOVE
     yield f"{field}.dpo", algorithm.dpo is not None, "its DPO is another pipeline", REMOVE
     reason = "its distillation is another pipeline"
     yield f"{field}.distillation", algorithm.distillation is not None, reason, REMOVE

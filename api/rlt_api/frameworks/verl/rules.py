@@ -64,6 +64,8 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         reason = "it reads the answers from the column reward_model, ground_truth"
         yield "spec.data.answerKey", data.answer_key != "answer", reason, REMOVE
         yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
+        yield "spec.data.mixture", bool(data.mixture), "it has no weights of data sets", REMOVE
+        yield "spec.data.curriculum", data.curriculum is not None, "it has no order by difficulty", REMOVE
 
 
 def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
@@ -89,6 +91,7 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield f"{field}.policyLossFunction", algorithm.policy_loss_function is not None, function, REMOVE
     reason = "responses of the maximum length always count"
     yield f"{field}.maskTruncatedCompletions", algorithm.mask_truncated_completions, reason, REMOVE
+    yield f"{field}.topEntropyQuantile", algorithm.top_entropy_quantile < 1, "it has no option for it", REMOVE
     yield f"{field}.dpo", algorithm.dpo is not None, "it trains with reinforcement learning", REMOVE
     reason = "its teachers use separate GPUs: set its distillation keys in framework.overrides"
     yield f"{field}.distillation", algorithm.distillation is not None, reason, REMOVE
@@ -118,6 +121,7 @@ def _list_running(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     checkpoint = spec.checkpoint
     yield "spec.rollout.engine", rollout.engine != "vllm", "it generates with vLLM", REMOVE
     yield "spec.rollout.minP", rollout.min_p > 0, "it has no option for it", REMOVE
+    yield "spec.rollout.stop", bool(rollout.stop), "it has no option for it", REMOVE
     reason = "its tools and agents are classes in the image, selected by framework.overrides"
     yield "spec.rollout.multiTurn", rollout.multi_turn is not None, reason, REMOVE
     yield "spec.checkpoint.keepBest", checkpoint.keep_best, "it keeps the latest checkpoints", REMOVE

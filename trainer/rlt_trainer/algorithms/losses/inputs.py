@@ -23,7 +23,7 @@ class LossInputs:
     mask: Tensor
     """[B, T], bool: the tokens that the policy sampled."""
     weights: Tensor | None = None
-    """[B, T]: factor of each token's loss (rollout correction). None: 1."""
+    """[B, T]: factor of each token's loss (rollout correction, topEntropyQuantile). None: 1."""
     clip_ratio_low: float = 0.2
     clip_ratio_high: float = 0.2
     """The ratio is clipped to 1 - clip_ratio_low and 1 + clip_ratio_high."""
