@@ -126,6 +126,10 @@ class ApiServer:
         self.streams[resource] = tuple(each for each in changes if each not in taken)
         return taken
 
+    def list_new(self, resource: str) -> list[Manifest]:
+        """The objects whose creation the watch has not delivered."""
+        return [parse(text) for change, text in self.streams[resource] if change == "ADDED"]
+
     def collect_garbage(self) -> bool:
         """Delete the objects whose owners are gone or wait for their dependents. Returns whether that changed anything.
 
@@ -224,13 +228,16 @@ class ApiServer:
         self.objects[path] = text = json.dumps(stored)
         resource = find_watch(path, manifest)
         if resource in self.streams:
-            self.streams[resource] = (*self._drop_superseded(resource, stored), (change, text))
+            earlier = dict(self._list_changes(resource, stored))
+            kept = (each for each in self.streams[resource] if each not in earlier.items())
+            kind = "ADDED" if "ADDED" in earlier and change == "MODIFIED" else change
+            self.streams[resource] = (*kept, (kind, text))
         return stored
 
-    def _drop_superseded(self, resource: str, manifest: Manifest) -> Iterator[Change]:
-        """The undelivered changes of other objects. A watch delivers all at once, so that only the latest counts."""
+    def _list_changes(self, resource: str, manifest: Manifest) -> Iterator[Change]:
+        """The undelivered changes of an object. A watch delivers all at once, so that only the latest counts."""
         for change, text in self.streams[resource]:
-            if change == "LIST" or parse(text)["metadata"]["name"] != manifest["metadata"]["name"]:
+            if change != "LIST" and parse(text)["metadata"]["name"] == manifest["metadata"]["name"]:
                 yield change, text
 
 

@@ -30,6 +30,14 @@ class Bounds:
     """Number of disturbances on a path."""
     faults: int = 0
     """Number of faults on a path: a crash, a lost response, lost watch events, a change during a reconciliation."""
+    breakages: int = 0
+    """Number of changes of the job on a path on which the operator fails."""
+    rivals: int = 0
+    """Number of times on a path that another job takes the accelerators, which the job's runtime limits."""
+    upgrades: int = 0
+    """Number of times that a replica of another version leads on a path."""
+    newer: bool = False
+    """Whether the newer version leads from the start."""
     depth: int = 10**9
     """Number of transitions on a path."""
     starts: tuple[str, ...] = tuple(STARTS)
@@ -37,6 +45,16 @@ class Bounds:
     def explore(self) -> Search:
         """Explore all paths. Raises Violation."""
         search = Search(max_depth=self.depth)
-        worlds = (build_world(disturbances=self.disturbances, faults=self.faults) for _ in self.starts)
-        search.run(*(advance_until(world, STARTS[start]) for world, start in zip(worlds, self.starts, strict=True)))
+        search.run(*(advance_until(self._build_world(), STARTS[start]) for start in self.starts))
         return search
+
+    def _build_world(self) -> World:
+        world = build_world(
+            disturbances=self.disturbances,
+            faults=self.faults,
+            breakages=self.breakages,
+            upgrades=self.upgrades,
+            rivals=self.rivals,
+        )
+        world.process.newer = self.newer
+        return world

@@ -1,6 +1,7 @@
 """What happens to a job besides the operator: each function is a transition, and returns whether it changed anything.
 
 EXPECTED transitions happen sooner or later without any fault. DISTURBANCES are what users, nodes and networks may do.
+BREAKAGES are changes of the job on which the operator fails. RIVALS are other jobs of the namespace.
 """
 
 from __future__ import annotations
@@ -9,7 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from exploration.api_server import WATCHED
-from exploration.world import CONFIG_MAP, JOB, NAME, NAMESPACE, NODE, PODS, PROGRAMS, RAY_CLUSTER, SPEC, World
+from exploration.failing_jobs import ANNOTATION, BLOCKS, FAILS, find_failure
+from exploration.world import (
+    CONFIG_MAP,
+    GPU,
+    JOB,
+    LIMITED_SPEC,
+    NAME,
+    NAMESPACE,
+    NODE,
+    PODS,
+    RAY_CLUSTER,
+    RIVAL,
+    RUNTIME,
+    SPEC,
+    World,
+)
 
 from rlt_core import names
 from rlt_core.children.programs import is_programs
@@ -52,7 +68,7 @@ def kuberay_creates_pods(world: World) -> bool:
 
 def pods_start(world: World) -> bool:
     """The pods of the RayCluster mount both ConfigMaps and become ready. The head's Ray has no jobs."""
-    if not {CONFIG_MAP, PROGRAMS} <= world.server.objects.keys():
+    if not {CONFIG_MAP, world.programs} <= world.server.objects.keys():
         return False
     pending = [pod for pod in world.pods if pod["status"]["phase"] == "Pending" and _is_alive(pod)]
     node = "spare" if is_cordoned(world) else "node"
@@ -157,7 +173,8 @@ def user_creates_job(world: World) -> bool:
     """A job is created, perhaps again after its deletion."""
     if world.job is not None:
         return False
-    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": SPEC}
+    spec = LIMITED_SPEC if api_paths.runtime(RUNTIME) in world.server.objects else SPEC
+    manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": spec}
     world.server.create(api_paths.jobs(NAMESPACE), manifest)
     return True
 
@@ -175,12 +192,22 @@ def user_resumes_job(world: World) -> bool:
 
 def user_cancels_job(world: World) -> bool:
     """The job gets the annotation rlt.dev/cancel."""
-    job = world.job
-    if job is None or "annotations" in job["metadata"]:
-        return False
-    metadata = {**job["metadata"], "annotations": {names.CANCEL_ANNOTATION: "true"}}
-    world.server.update(JOB, {**job, "metadata": metadata})
-    return True
+    return _annotate(world, names.CANCEL_ANNOTATION, "true")
+
+
+def user_breaks_the_operator(world: World) -> bool:
+    """A change of the job on which the operator fails."""
+    return _annotate(world, ANNOTATION, FAILS)
+
+
+def user_blocks_the_operator(world: World) -> bool:
+    """A change of the job with which each reconciliation blocks all jobs for seconds."""
+    return _annotate(world, ANNOTATION, BLOCKS)
+
+
+def user_repairs_job(world: World) -> bool:
+    """The job is again one that the operator can reconcile."""
+    return find_failure(world.job) is not None and _annotate(world, ANNOTATION, None)
 
 
 def user_deletes_job(world: World) -> bool:
@@ -219,10 +246,10 @@ def user_deletes_config_map(world: World) -> bool:
 
 
 def user_deletes_programs(world: World) -> bool:
-    """The ConfigMap with the programs is deleted."""
-    if PROGRAMS not in world.server.objects:
+    """The ConfigMap with the programs that the RayCluster mounts is deleted."""
+    if world.programs not in world.server.objects:
         return False
-    world.server.remove(PROGRAMS)
+    world.server.remove(world.programs)
     return True
 
 
@@ -253,6 +280,26 @@ def user_creates_labelled_pod(world: World) -> bool:
     return True
 
 
+def rival_takes_accelerators(world: World) -> bool:
+    """The RayCluster of another job has all accelerators that the runtime permits to the namespace."""
+    if api_paths.ray_cluster(*RIVAL) in world.server.objects:
+        return False
+    container = {"resources": {"limits": {GPU: "1"}}}
+    spec = {"workerGroupSpecs": [{"replicas": 1, "template": {"spec": {"containers": [container]}}}]}
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(RIVAL[1]), "spec": spec}
+    world.server.create(api_paths.ray_clusters(NAMESPACE), cluster)
+    return True
+
+
+def rival_ends(world: World) -> bool:
+    """The other job releases its RayCluster."""
+    path = api_paths.ray_cluster(*RIVAL)
+    if path not in world.server.objects:
+        return False
+    world.server.remove(path)
+    return True
+
+
 EXPECTED: tuple[Happening, ...] = (
     kuberay_creates_pods,
     pods_start,
@@ -260,6 +307,8 @@ EXPECTED: tuple[Happening, ...] = (
     pods_terminate,
     ray_answers_again,
     program_saves_and_stops,
+    user_repairs_job,
+    rival_ends,
 )
 """program_succeeds follows when nothing else happens."""
 DISTURBANCES: tuple[Happening, ...] = (
@@ -281,13 +330,20 @@ DISTURBANCES: tuple[Happening, ...] = (
     user_creates_ray_cluster,
     user_creates_labelled_pod,
 )
+BREAKAGES: tuple[Happening, ...] = (user_breaks_the_operator, user_blocks_the_operator)
+RIVALS: tuple[Happening, ...] = (rival_takes_accelerators,)
 
 
-def build_world(*, disturbances: int = 0, faults: int = 0) -> World:
-    """A world with a new job, which the operator's process has listed."""
-    world = World(disturbances=disturbances, faults=faults)
+def build_world(
+    *, disturbances: int = 0, faults: int = 0, breakages: int = 0, upgrades: int = 0, rivals: int = 0
+) -> World:
+    """A world with a new job, which the operator's process has listed. With rivals, the runtime limits accelerators."""
+    world = World(disturbances=disturbances, faults=faults, breakages=breakages, upgrades=upgrades, rivals=rivals)
+    if rivals:
+        runtime = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": RUNTIME}}
+        world.server.create(api_paths.RUNTIMES, {**runtime, "spec": {"maxPerNamespace": {"accelerators": 1}}})
     for name in ("node", "spare"):
-        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {GPU: "8"}}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
         world.server.create(api_paths.NODES, node)
     user_creates_job(world)
@@ -318,6 +374,19 @@ def _edit_spec(world: World, **changes: Any) -> bool:
         return False
     metadata = {**job["metadata"], "generation": job["metadata"]["generation"] + 1}
     world.server.update(JOB, {**job, "metadata": metadata, "spec": {**job["spec"], **changes}})
+    return True
+
+
+def _annotate(world: World, name: str, value: str | None) -> bool:
+    """Set an annotation of the job, or remove it."""
+    job = world.job
+    if job is None:
+        return False
+    before = job["metadata"].get("annotations", {})
+    annotations = {**before, name: value} if value else {key: before[key] for key in before if key != name}
+    if annotations == before:
+        return False
+    world.server.update(JOB, {**job, "metadata": {**job["metadata"], "annotations": annotations}})
     return True
 
 

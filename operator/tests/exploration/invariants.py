@@ -12,13 +12,18 @@ from typing import Any
 
 from exploration.api_server import parse
 from exploration.environment import is_cordoned, is_foreign
+from exploration.failing_jobs import FAILS, find_failure
 from exploration.process import Write
-from exploration.world import JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, World
+from exploration.versions import NEWER_FIELD
+from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, RIVAL, World
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
+from rlt_core.kubernetes import api_paths
 from rlt_operator.lifecycle.run_record import RETRY_S
 
+RECONCILIATIONS = ("reconcile", "requeue")
+"""Names of transitions that are one reconciliation without a fault."""
 MIN_STOP_S = 60
 """A program has at least this time to save its state."""
 
@@ -79,6 +84,8 @@ def users_objects_are_untouched(step: Transition) -> None:
     if not step.by_operator:
         return
     for path, text in step.before.server.objects.items():
+        if step.interrupted and path == api_paths.ray_cluster(*RIVAL):  # the other job may have ended meanwhile
+            continue
         if is_foreign(parse(text)) and step.after.server.objects.get(path) != text:
             raise Violation(f"{path} of a user has changed")
     before = step.before.job
@@ -131,7 +138,7 @@ def a_deadline_applies(step: Transition) -> None:
     if not step.by_operator or step.interrupted or job is None or _get_status(step.before.job) == status:
         return
     conditions = {each["type"]: each for each in status.get("conditions", [])}
-    if not conditions or _get_result(job) or job["spec"].get("suspend"):
+    if "Accepted" not in conditions or _get_result(job) or job["spec"].get("suspend"):
         return
     if conditions["Running"]["reason"] == "Restarting" or status["phase"] == "Suspended":
         return
@@ -178,6 +185,76 @@ def a_cluster_has_a_job(step: Transition) -> None:
         raise Violation("a RayCluster was created for a deleted job")
 
 
+def mounted_programs_stay(step: Transition) -> None:
+    """The operator does not delete the programs that a RayCluster mounts, also if they are another version's."""
+    if step.after.programs and ("DELETE", step.after.programs) in (step.writes or ()):
+        raise Violation(f"{step.after.programs} was deleted, which the RayCluster mounts")
+
+
+def another_version_changes_no_child(step: Transition) -> None:
+    """What the pods of a RayCluster mount stays as the version wrote it that created it."""
+    for path in (CONFIG_MAP, RAY_CLUSTER):
+        before = step.before.server.get(path)
+        after = step.after.server.get(path)
+        if not step.by_operator or before is None or after is None:
+            continue
+        has_cluster = _get_uid(step.before, RAY_CLUSTER) == _get_uid(step.after, RAY_CLUSTER) is not None
+        is_same = before["metadata"]["uid"] == after["metadata"]["uid"]
+        if has_cluster and is_same and _get_content(before) != _get_content(after):
+            raise Violation(f"{path} has changed while its RayCluster exists")
+
+
+def what_another_version_recorded_stays(step: Transition) -> None:
+    """The resolved spec of a job stays, and so do the fields that only the newer version knows."""
+    before = step.before.job
+    after = step.after.job
+    if before is None or after is None or before["metadata"]["uid"] != after["metadata"]["uid"]:
+        return
+    old = _get_status(before)
+    new = _get_status(after)
+    for field in ("resolvedSpec", NEWER_FIELD):
+        if field in old and old[field] != new.get(field):
+            raise Violation(f"status.{field} was changed")
+    attempt = old.get("currentAttempt", {})
+    current = new.get("currentAttempt", {})
+    if NEWER_FIELD in attempt and attempt["rayClusterUid"] == current.get("rayClusterUid") != current.get(NEWER_FIELD):
+        raise Violation(f"status.currentAttempt.{NEWER_FIELD} was removed")
+
+
+def a_failing_job_is_quarantined(step: Transition) -> None:
+    """A job on which the operator fails gets a report and a delay, and nothing else. The repaired job has neither."""
+    if step.interrupted or step.name not in RECONCILIATIONS:
+        return
+    before = step.before.process
+    known = before.cache.get_job(KEY)
+    failure = find_failure(known)
+    quarantined = before.quarantine.get(KEY)
+    waits = [each.retry_at > step.after.server.seconds for each in (quarantined, before.failures.get(KEY)) if each]
+    if known is None or any(waits):
+        return
+    counted = step.after.process.quarantine.get(KEY)
+    if failure is None and counted and find_failure(step.before.job) is None:
+        raise Violation("the job can be reconciled, and is still quarantined")
+    report = ("PATCH", f"{JOB}/status")
+    if failure == FAILS and set(step.writes or ()) - {report}:
+        raise Violation(f"the operator fails on the job, and has written {step.writes}")
+    answer = before.poller._answers.get(KEY)
+    if failure == FAILS and answer and not answer.unreachable:  # the answer of the head may be the cause
+        return
+    if failure is not None and counted in (None, quarantined):
+        raise Violation(f"the reconciliation of the job {failure}, and is not delayed")
+    exists = step.before.job is not None and "deletionTimestamp" not in step.before.job["metadata"]
+    if failure == FAILS and exists and report not in (step.writes or ()):
+        raise Violation("the operator fails on the job, and does not report it")
+
+
+def a_namespace_stays_within_its_maximum(step: Transition) -> None:
+    """No RayCluster is created while others in its cache have the accelerators of the namespace."""
+    created = ("POST", RAY_CLUSTER.rpartition("/")[0]) in (step.writes or ())
+    if created and not step.interrupted and step.before.process.cache.ray_clusters.get(RIVAL):
+        raise Violation("a RayCluster was created beside one that has all accelerators of the namespace")
+
+
 INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     at_most_one_live_cluster,
     terminal_is_sticky,
@@ -188,6 +265,11 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     a_deadline_applies,
     the_record_is_stored_before_the_cluster_is_deleted,
     a_cluster_has_a_job,
+    mounted_programs_stay,
+    another_version_changes_no_child,
+    what_another_version_recorded_stays,
+    a_failing_job_is_quarantined,
+    a_namespace_stays_within_its_maximum,
 )
 
 
@@ -205,7 +287,7 @@ def stays_on_cordoned_node(world: World) -> str | None:
     job = world.job
     if job is None or "deletionTimestamp" in job["metadata"] or not is_cordoned(world) or _get_result(job):
         return None
-    if world.process.failures or "stop" in (_get_status(job).get("currentAttempt") or {}):
+    if world.process.failures or world.process.quarantine or "stop" in (_get_status(job).get("currentAttempt") or {}):
         return None
     left = [pod["metadata"]["name"] for pod in world.pods if pod.get("spec", {}).get("nodeName") == "node"]
     return f"a_cordoned_node_is_left: {left} still run on it" if left else None
@@ -226,9 +308,12 @@ def is_settled(world: World) -> str | None:
     ended = phase in ("Succeeded", "Failed") and _get_result(job)
     suspended = phase == "Suspended" and job["spec"].get("suspend")
     if (ended or suspended) and released and conditions["Reconciling"]["status"] == "False":
-        return None
+        is_stalled = conditions["Stalled"]["status"] == "True" and phase != "Failed"
+        return f"job_converges: it is still stalled: {conditions['Stalled']['message']}" if is_stalled else None
     foreign = [path for path, text in world.server.objects.items() if is_foreign(parse(text)) and "/pods/" not in path]
     if foreign and conditions["Stalled"]["reason"] == "NameTaken":
+        return None
+    if world.has_lost_programs:
         return None
     return f"job_converges: {phase}, {status.get('message')}, objects {owned}"
 
@@ -250,6 +335,10 @@ def _get_result(job: Any) -> tuple[str, str, str] | None:
 def _get_uid(world: World, path: str) -> str | None:
     manifest = world.server.get(path)
     return manifest["metadata"]["uid"] if manifest else None
+
+
+def _get_content(manifest: dict[str, Any]) -> Any:
+    return manifest.get("data"), manifest.get("spec")
 
 
 def _has_pod(world: World, uid: str) -> bool:

@@ -17,6 +17,7 @@ from rlt_core.kubernetes.client import ApiError
 HAPPENINGS = (
     *environment.EXPECTED,
     *environment.DISTURBANCES,
+    *environment.BREAKAGES,
     environment.program_succeeds,
     environment.user_resumes_job,
 )
@@ -71,6 +72,12 @@ class JobMachine(RuleBasedStateMachine):
     def the_operator_restarts(self) -> None:
         self.world.restart()
 
+    @rule(behind=st.sets(resources))
+    def another_version_of_the_operator_leads(self, behind: set[str]) -> None:
+        before = self.world.fork()
+        writes = tuple(self.world.upgrade(sorted(behind)).writes)
+        check(Transition("upgrade", before, self.world, writes))
+
     @rule()
     def the_namespace_is_not_selected_for_a_while(self) -> None:
         before = self.world.fork()
@@ -108,7 +115,8 @@ class JobMachine(RuleBasedStateMachine):
     def reconcile(self, fault: Fault | None, *, interrupted: bool = False) -> None:
         before = self.world.fork()
         writes = tuple(self.world.reconcile(fault).writes)
-        check(Transition("reconcile", before, self.world, writes, interrupted))
+        name = "reconcile with a fault" if fault else "reconcile"
+        check(Transition(name, before, self.world, writes, interrupted))
 
 
 def _raise(error: BaseException) -> None:

@@ -6,11 +6,13 @@ Only the transport is replaced: requests to the API server and to Ray heads reac
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Unpack
 
 from exploration.api_server import OF_KOPF, WATCHED, ApiServer, Change, parse
+from exploration.failing_jobs import PlanError
+from exploration.versions import VERSION
 
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, RequestOptions
@@ -21,10 +23,12 @@ from rlt_operator.cache.job_list import JobList
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.cache.store import Store, get_name, get_version
 from rlt_operator.ray.poller import RayPoller, Target
+from rlt_operator.reconcile.backoff import Failure
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
+from rlt_operator.reconcile.isolation import reconcile_isolated
 from rlt_operator.reconcile.observe import Sources
-from rlt_operator.reconcile.reconcile import reconcile
+from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.work_queue import Key
 
 TOKENS = RayTokens(TokenKey(b"key"))
@@ -114,6 +118,15 @@ class Api(KubernetesApi):
         self.send = transport.send  # type: ignore[method-assign]
 
 
+class _Failures(Failures):
+    """The real failures. An exception that no job of a user explains is a bug, and not only reported."""
+
+    def log(self, key: Key, message: str, error: Exception | None = None) -> None:
+        if error is not None and not isinstance(error, PlanError):
+            raise error
+        super().log(key, message, error)
+
+
 class Poller(RayPoller):
     """The real poller without its timing: a head is asked when the explorer decides."""
 
@@ -157,12 +170,21 @@ class Process:
     """When the job is requeued, on the clock of the cluster."""
     idle_at: int | None = None
     """The resourceVersion of the server at which a reconciliation of the present view wrote nothing."""
+    newer: bool = False
+    """Whether it is the newer version of the operator."""
 
     def __post_init__(self) -> None:
         self.cache = Cache(self.wake)
         self.poller = Poller(self.wake)
-        self.failures: dict[Key, Any] = {}
+        cache = self.cache
+        stores = (cache.jobs, cache.ray_clusters, cache.pods, cache.configs, cache.programs, cache.nodes)
+        self._stores: dict[str, Store[Any]] = dict(zip(WATCHED, stores, strict=True))
+        self.failures: dict[Key, Failure] = {}
         """The failures that the process backs off from."""
+        self.quarantine: dict[Key, Failure] = {}
+        """The jobs that the process cannot plan."""
+        self.reported: set[str] = set()
+        """Uids of the jobs whose earlier events the process has restored."""
 
     def wake(self, key: Key) -> None:
         if key == self.key:
@@ -170,15 +192,31 @@ class Process:
             self.idle_at = None
 
     def fork(self) -> Process:
-        forked = Process(self.key, self.woken, self.timer, self.idle_at)
-        for resource in WATCHED:
-            _copy_store(self._stores[resource], forked._stores[resource])
+        forked = Process(self.key, self.woken, self.timer, self.idle_at, self.newer)
+        forked.copy_watches(self)
         forked.cache.written = set(self.cache.written)
         forked.cache.waiting_for_nodes = set(self.cache.waiting_for_nodes)
-        forked.cache._kuberay_acted = self.cache._kuberay_acted
         forked.poller = self.poller.fork(forked.wake)
         forked.failures = dict(self.failures)
+        forked.quarantine = dict(self.quarantine)
+        forked.reported = set(self.reported)
         return forked
+
+    def copy_watches(self, other: Process) -> None:
+        """Let the watches be as far as another process's."""
+        for resource, store in other._stores.items():
+            _copy_store(store, self._stores[resource])
+        self.cache._kuberay_acted = other.cache._kuberay_acted
+
+    def forget(self, resource: str, objects: Iterable[Manifest]) -> None:
+        """Drop objects that the watch has not delivered, and that the process knows from responses."""
+        for manifest in objects:
+            self._stores[resource]._remove(get_name(manifest))
+
+    async def lead(self, transport: Transport) -> None:
+        """What the operator does when it becomes the leader, besides the reconciliations."""
+        VERSION.use(self.newer)
+        await delete_unused_programs(Api(transport), self.cache)
 
     def describe(self) -> list[str | int]:
         """The cache and the answers of the poller, as texts and resourceVersions."""
@@ -192,13 +230,16 @@ class Process:
 
     async def reconcile(self, transport: Transport) -> None:
         """One reconciliation. Raises Crash."""
+        VERSION.use(self.newer)
         api = Api(transport)
         sources = Sources(api, self.cache, self.poller, tokens=TOKENS)
         events = EventWriter(api)
-        failures = Failures(api, self.cache, events, _describe_crds)
+        events._restored = self.reported
+        failures = _Failures(api, self.cache, events, _describe_crds)
         failures._backoff._failures = self.failures
+        failures._quarantine._failures = self.quarantine
         self.woken = False
-        result = await reconcile(sources, transport.send_to_ray, events, failures, self.key)
+        result = await reconcile_isolated(sources, transport.send_to_ray, events, failures, self.key)
         await events.flush()
         server = transport.backend.server
         self.timer = None if result.requeue_after is None else server.seconds + result.requeue_after
@@ -242,12 +283,6 @@ class Process:
 
     async def ask_head(self, backend: Backend) -> bool:
         return await self.poller.ask(self.key, Transport(backend).send_to_ray)
-
-    @property
-    def _stores(self) -> dict[str, Store[Any]]:
-        cache = self.cache
-        stores = (cache.jobs, cache.ray_clusters, cache.pods, cache.configs, cache.programs, cache.nodes)
-        return dict(zip(WATCHED, stores, strict=True))
 
 
 @dataclass

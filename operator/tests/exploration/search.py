@@ -44,8 +44,9 @@ def list_transitions(world: World) -> Iterator[Transition]:
                 yield Transition(f"the watch of {resource} loses events", world, after)
         after = world.fork()
         after.faults -= 1
-        after.restart()
-        yield Transition("the operator restarts", world, after)
+        yield Transition("the operator restarts", world, after, tuple(after.restart().writes))
+    if world.upgrades:
+        yield from _list_upgrades(world)
 
 
 def _list_environment(world: World) -> Iterator[Transition]:
@@ -57,7 +58,10 @@ def _list_environment(world: World) -> Iterator[Transition]:
 
 def _list_possible(world: World) -> tuple[environment.Happening, ...]:
     free = (*environment.EXPECTED, environment.program_succeeds, environment.user_resumes_job)
-    return (*free, *environment.DISTURBANCES) if world.disturbances else free
+    disturbances = environment.DISTURBANCES if world.disturbances else ()
+    breakages = environment.BREAKAGES if world.breakages else ()
+    rivals = environment.RIVALS if world.rivals else ()
+    return (*free, *disturbances, *breakages, *rivals)
 
 
 def _let(happen: environment.Happening, world: World) -> bool:
@@ -65,6 +69,8 @@ def _let(happen: environment.Happening, world: World) -> bool:
     disturbs = happen in environment.DISTURBANCES
     world.disturbances -= disturbs
     world.disturbed |= disturbs
+    world.breakages -= happen in environment.BREAKAGES
+    world.rivals -= happen in environment.RIVALS
     return happen(world)
 
 
@@ -110,6 +116,16 @@ def _reconcile_while(
     fault = Fault(at, after=interrupt, of_all=True) if delivered else Fault(at, before=interrupt)
     writes = tuple(after.reconcile(fault).writes)
     return Transition(f"reconcile, {happen.__name__} {when}", world, after, writes, interrupted=True)
+
+
+def _list_upgrades(world: World) -> Iterator[Transition]:
+    """A replica of another version leads. No watch of it, all, or one of them are behind the one before."""
+    new = [resource for resource in WATCHED if world.server.list_new(resource)]
+    for behind in dict.fromkeys([(), tuple(new), *((resource,) for resource in new)]):
+        after = world.fork()
+        after.upgrades -= 1
+        name = f"another version of the operator leads{', behind in ' * bool(behind)}{', '.join(behind)}"
+        yield Transition(name, world, after, tuple(after.upgrade(behind).writes))
 
 
 def _deliver(world: World, resource: str) -> Transition:
@@ -170,7 +186,7 @@ class Search:
 
     def _settle(self, world: World) -> None:
         world = world.fork()
-        world.disturbances = world.faults = 0
+        world.disturbances = world.faults = world.breakages = world.upgrades = world.rivals = 0
         self.settled.update(settle(world, self.settled))
 
 
@@ -243,10 +259,12 @@ def advance(world: World, *, jump: bool = False) -> Transition:
     for resource in WATCHED:
         if world.list_pending(resource):
             return _deliver(world, resource)
+    if _is_due(world):
+        return _reconcile(world, "reconcile")
     asked = world.fork()
     if asked.poll():
         return Transition("the operator asks the head", world, asked)
-    if world.process.woken or _is_due(world):
+    if world.process.woken:
         return _reconcile(world, "reconcile")
     after = world.fork()
     for happen in (*environment.EXPECTED, environment.program_succeeds):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,21 +13,28 @@ from unittest import mock
 
 from exploration.api_server import ApiServer
 
+from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
+from rlt_core import job as jobs
 from rlt_core.job import Job, Manifest
-from rlt_core.kubernetes import api_paths
+from rlt_core.kubernetes import api_paths, fair_queue, fair_slots
 from rlt_core.kubernetes.client import KubernetesApi
+from rlt_core.kubernetes.fair_queue import Urgency
+from rlt_core.kubernetes.fair_slots import FairSlots
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
-from rlt_operator.lifecycle import drain, run_record, running, stopping, terminal
+from rlt_operator.lifecycle import admission, drain, run_record, running, stopping, terminal
 from rlt_operator.memory import clocks
 from rlt_operator.memory.parts import PARTS
-from rlt_operator.observation import Observed
-from rlt_operator.reconcile import apply, plan, status
+from rlt_operator.observation import Config, NamespaceUse, Observed
+from rlt_operator.reconcile import apply, blocking, children, plan, status, unused_programs
 from rlt_operator.reconcile import reconcile as reconciliation
+from rlt_operator.reconcile.backoff import Backoff
 from rlt_operator.reconcile.children import write_child as write_child_of_job
+from rlt_operator.reconcile.failures import Failures
 from rlt_operator.verdict import Verdict
+from rlt_operator.work_queue import Key
 
 
 @contextmanager
@@ -206,6 +215,124 @@ def the_cluster_is_deleted_without_its_record() -> Iterator[None]:
         return found and replace(found, retries=False)
 
     with mock.patch.object(plan, "find_record", find_record):
+        yield
+
+
+@contextmanager
+def the_programs_of_another_version_are_deleted() -> Iterator[None]:
+    """The new leader looks for RayClusters that mount them in its cache alone, which may be behind."""
+
+    async def is_mounted(*arguments: object) -> bool:
+        return False
+
+    with mock.patch.object(unused_programs, "_is_mounted", is_mounted):
+        yield
+
+
+@contextmanager
+def an_upgrade_writes_the_config_map_again() -> Iterator[None]:
+    """The ConfigMap of a RayCluster has to be as this version renders it."""
+    real = plan._restore_config
+
+    def restore_config(job: Job, spec: RLTrainingJobSpec, found: Config | None) -> tuple[Manifest, ...]:
+        return real(job, spec, found and replace(found, is_unchanged=False))
+
+    with (
+        mock.patch.object(plan, "_restore_config", restore_config),
+        mock.patch.object(children, "_is_unchanged_config", return_value=False),
+    ):
+        yield
+
+
+@contextmanager
+def a_rollback_loses_what_the_newer_version_recorded() -> Iterator[None]:
+    """A status write has no fields that this version does not know."""
+    with mock.patch.object(jobs, "_list_newer_fields", return_value={}):
+        yield
+
+
+@contextmanager
+def the_report_of_a_failure_ends_its_delay() -> Iterator[None]:
+    """The watch event of the operator's own report counts as a change by the user."""
+    real = Backoff.set_resource_version
+
+    def set_resource_version(self: Backoff, key: Key, version: str) -> None:
+        real(self, key, str(int(version) - 1))
+
+    with mock.patch.object(Backoff, "set_resource_version", set_resource_version):
+        yield
+
+
+@contextmanager
+def a_repaired_job_stays_in_quarantine() -> Iterator[None]:
+    """A success does not reset the delay: the next failure has a longer one."""
+    with mock.patch.object(Failures, "end_quarantine"):
+        yield
+
+
+@contextmanager
+def a_job_that_blocks_is_not_delayed() -> Iterator[None]:
+    """Each reconciliation of the job blocks all others, as often as its objects change."""
+    with mock.patch.object(blocking, "MAX_BLOCKING_S", 10.0):
+        yield
+
+
+@contextmanager
+def a_namespace_spends_nothing() -> Iterator[None]:
+    """A namespace keeps its turn as long as it has requests."""
+    with mock.patch.object(fair_queue, "_Waiting", functools.partial(fair_queue._Waiting, credit=1000)):
+        yield
+
+
+@contextmanager
+def progress_goes_before_stops() -> Iterator[None]:
+    """The least urgent request of a namespace is sent first."""
+
+    def find_next(self: fair_queue._Waiting[Any]) -> Urgency | None:
+        return next((urgency for urgency in reversed(Urgency) if self.items[urgency]), None)
+
+    with mock.patch.object(fair_queue._Waiting, "find_next", find_next):
+        yield
+
+
+@contextmanager
+def a_cancelled_request_keeps_its_slot() -> Iterator[None]:
+    """A request that is cancelled in the moment in which it gets a slot does not release it."""
+
+    @asynccontextmanager
+    async def hold(self: FairSlots, cost: int = 1) -> AsyncIterator[None]:
+        flow = fair_slots._flow.get()
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.push(flow, cost, turn)
+        self._start()
+        await turn
+        try:
+            yield
+        finally:
+            self._release(flow)
+
+    with mock.patch.object(FairSlots, "hold", hold):
+        yield
+
+
+@contextmanager
+def the_accelerators_of_others_do_not_count() -> Iterator[None]:
+    """The maximum of the namespace applies to each job alone."""
+    with mock.patch.object(NamespaceUse, "fits", property(lambda use: use.needed <= use.maximum)):
+        yield
+
+
+@contextmanager
+def a_job_that_waits_for_accelerators_is_not_requeued() -> Iterator[None]:
+    """The deletion of another job's RayCluster does not wake it."""
+    real = admission.accelerators_in_use
+
+    def accelerators_in_use(*arguments: Any) -> Verdict | None:
+        verdict = real(*arguments)
+        return verdict and replace(verdict, requeue_after=None)
+
+    steps = [accelerators_in_use if step is real else step for step in plan.READY_STEPS]
+    with mock.patch.object(plan, "READY_STEPS", steps):
         yield
 
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import pytest
 from exploration.bounds import DEEP, Bounds
+from exploration.fair_slots import RequestBounds
 from exploration.simulation import simulation
 
 BOUNDS = {
     "a disturbance": Bounds(disturbances=1, depth=6),
     "a fault": Bounds(faults=1, starts=("new",)),
     "two disturbances and a fault": Bounds(disturbances=2, faults=1, depth=2, starts=("running", "ended")),
+    "an upgrade": Bounds(upgrades=1, depth=8, starts=("new",)),
+    "a rollback and a disturbance": Bounds(disturbances=1, upgrades=1, newer=True, depth=3, starts=("running",)),
+    "a job on which the operator fails": Bounds(breakages=1, depth=4),
+    "a rival": Bounds(rivals=1, depth=8, starts=("new",)),
 }
 DEEP_BOUNDS = {
     "a disturbance": Bounds(disturbances=1, depth=26, starts=("new",)),
     "two disturbances": Bounds(disturbances=2, depth=6),
     "a disturbance and a fault": Bounds(disturbances=1, faults=1, depth=5),
     "two disturbances and a fault": Bounds(disturbances=2, faults=1, depth=3),
+    "an upgrade": Bounds(upgrades=1, starts=("new",)),
+    "an upgrade, a rollback and a fault": Bounds(faults=1, upgrades=2, depth=5),
+    "a rollback and a disturbance": Bounds(disturbances=1, upgrades=1, newer=True, depth=5),
+    "a job on which the operator fails": Bounds(breakages=2, depth=10),
+    "rivals and a disturbance": Bounds(rivals=2, disturbances=1, depth=6, starts=("new", "starting")),
+    "a rival, a fault and an upgrade": Bounds(rivals=1, faults=1, upgrades=1, depth=6, starts=("new",)),
+    "a job on which the operator fails, and a fault": Bounds(breakages=1, faults=1, disturbances=1, depth=3),
 }
 
 
@@ -24,4 +36,11 @@ def test_every_state_keeps_the_invariants_and_settles(name: str) -> None:
     with simulation():
         search = (DEEP_BOUNDS if DEEP else BOUNDS)[name].explore()
     print(f"{name}: {len(search.found)} states, {search.transitions} transitions")
-    assert len(search.found) > 500
+    assert len(search.found) > 200
+
+
+def test_every_order_of_requests_is_fair_and_loses_no_slot() -> None:
+    bounds = RequestBounds(depth=12, requests=9) if DEEP else RequestBounds(depth=4)
+    states = bounds.explore()
+    print(f"requests: {states} states")
+    assert states > 300

@@ -9,17 +9,23 @@ from dataclasses import dataclass
 import pytest
 from exploration import seeded_bugs as bugs
 from exploration.bounds import Bounds
+from exploration.fair_slots import RequestBounds
 from exploration.invariants import (
     Violation,
     a_cluster_has_a_job,
     a_deadline_applies,
+    a_failing_job_is_quarantined,
+    a_namespace_stays_within_its_maximum,
+    another_version_changes_no_child,
     at_most_one_live_cluster,
+    mounted_programs_stay,
     own_stop_does_not_fail,
     program_ends_before_its_cluster,
     terminal_is_sticky,
     the_operators_faults_end_no_attempt,
     the_record_is_stored_before_the_cluster_is_deleted,
     users_objects_are_untouched,
+    what_another_version_recorded_stays,
 )
 from exploration.simulation import simulation
 
@@ -31,7 +37,7 @@ class Seeded:
     bug: Callable[[], AbstractContextManager[None]]
     broken: str
     """The invariant."""
-    bounds: Bounds
+    bounds: Bounds | RequestBounds
 
 
 RUNNING = ("running",)
@@ -97,6 +103,49 @@ SEEDED = [
         "job_converges",
         Bounds(disturbances=2, faults=1, depth=2, starts=("ended",)),
     ),
+    Seeded(
+        bugs.the_programs_of_another_version_are_deleted,
+        mounted_programs_stay.__name__,
+        Bounds(upgrades=1, depth=4, starts=NEW),
+    ),
+    Seeded(
+        bugs.an_upgrade_writes_the_config_map_again,
+        another_version_changes_no_child.__name__,
+        Bounds(upgrades=1, depth=4, starts=NEW),
+    ),
+    Seeded(
+        bugs.a_rollback_loses_what_the_newer_version_recorded,
+        what_another_version_recorded_stays.__name__,
+        Bounds(disturbances=1, upgrades=1, newer=True, depth=4, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.the_report_of_a_failure_ends_its_delay,
+        "applying_again_changes_nothing",
+        Bounds(breakages=1, depth=3, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.a_repaired_job_stays_in_quarantine,
+        a_failing_job_is_quarantined.__name__,
+        Bounds(breakages=1, depth=3, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.a_job_that_blocks_is_not_delayed,
+        a_failing_job_is_quarantined.__name__,
+        Bounds(breakages=1, depth=3, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.the_accelerators_of_others_do_not_count,
+        a_namespace_stays_within_its_maximum.__name__,
+        Bounds(rivals=1, depth=3, starts=NEW),
+    ),
+    Seeded(
+        bugs.a_job_that_waits_for_accelerators_is_not_requeued,
+        the_operators_faults_end_no_attempt.__name__,
+        Bounds(rivals=1, depth=3, starts=NEW),
+    ),
+    Seeded(bugs.a_namespace_spends_nothing, "namespaces_take_turns", RequestBounds(depth=4)),
+    Seeded(bugs.progress_goes_before_stops, "no_slot_is_idle", RequestBounds(depth=4)),
+    Seeded(bugs.a_cancelled_request_keeps_its_slot, "no_slot_is_lost", RequestBounds(depth=4)),
     Seeded(
         bugs.a_job_is_not_read_before_its_cluster_is_created,
         a_cluster_has_a_job.__name__,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,11 +17,12 @@ from exploration.api_server import WATCHED, ApiServer, Change
 from exploration.process import Crash, Fault, Process, Transport
 from exploration.simulation import CLOCK, run_at, run_now
 from exploration.symmetry import canonicalize
+from exploration.versions import VERSION
 
 from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.children.programs import name_programs
-from rlt_core.job import Manifest
+from rlt_core.job import Manifest, parse_status
 from rlt_core.kubernetes import api_paths
 from rlt_core.ray_http import Head, Request, UnreachableError
 from rlt_pod.command.run_record import RECORD_SUFFIX
@@ -30,7 +32,6 @@ NAME = "sum"
 KEY = (NAMESPACE, NAME)
 JOB = api_paths.job(*KEY)
 RAY_CLUSTER = api_paths.ray_cluster(*KEY)
-PROGRAMS = api_paths.config_map(NAMESPACE, name_programs())
 CONFIG_MAP = api_paths.config_map(NAMESPACE, names.config_map(NAME))
 RECORD_MAP = api_paths.config_map(NAMESPACE, names.run_record(NAME))
 RECORD = b64encode(zlib.compress(b'{"version": 1, "steps": [1], "metrics": {"reward": [0.5]}}')).decode()
@@ -48,6 +49,18 @@ SPEC: dict[str, Any] = {
     "pendingDeadlineSeconds": DEADLINE_S,
     "activeDeadlineSeconds": DEADLINE_S,
 }
+
+RIVAL = (NAMESPACE, "rival")
+"""The RayCluster of another job."""
+GPU = "nvidia.com/gpu"
+RUNTIME = "tenants"
+WORKER = {**SPEC["cluster"]["workers"][0], "accelerator": {"resourceName": GPU, "count": 1}}
+LIMITED_SPEC = {
+    **SPEC,
+    "cluster": {**SPEC["cluster"], "workers": [WORKER]},
+    "runtimeRef": {"name": RUNTIME},
+}
+"""The spec with an accelerator, and a runtime that limits a namespace to one."""
 
 
 @dataclass
@@ -67,6 +80,13 @@ class World:
     faults: int = 0
     """How many more requests may fail or crash the process on this path."""
 
+    rivals: int = 0
+    """How many more times another job may take the accelerators of the namespace."""
+    breakages: int = 0
+    """How many more times a user may change the job so that the operator fails on it."""
+    upgrades: int = 0
+    """How many more times a replica of another version may lead on this path."""
+
     def fork(self) -> World:
         ray = {uid: dict(jobs) for uid, jobs in self.ray.items()}
         return replace(self, server=self.server.fork(), process=self.process.fork(), ray=ray)
@@ -77,14 +97,20 @@ class World:
         process = self.process
         seconds = self.server.seconds
         CLOCK.seconds = seconds
-        waits = [(each.delay, max(0, round(each.retry_at - seconds))) for each in process.failures.values()]
+        failures = (*process.failures.values(), *process.quarantine.values())
+        waits = [(each.delay, max(0, round(each.retry_at - seconds))) for each in failures]
         rest = (
             self.silent,
             self.disturbed,
             self.disturbances,
             self.faults,
+            self.rivals,
+            self.breakages,
+            self.upgrades,
+            process.newer,
             process.woken,
             process.timer is None,
+            len(process.quarantine),
             waits,
             self.ray,
         )
@@ -93,7 +119,7 @@ class World:
             texts += [path, text]
         for resource in WATCHED:
             texts += [resource, *(part for change in self.list_pending(resource) for part in change)]
-        texts += [int(each.resource_version or 0) for each in process.failures.values()]
+        texts += [int(each.resource_version or 0) for each in failures]
         return canonicalize([*texts, *process.describe(), repr(rest)], server.now)
 
     # What exists
@@ -104,11 +130,24 @@ class World:
 
     @property
     def status(self) -> RLTrainingJobStatus:
-        return RLTrainingJobStatus.model_validate((self.job or {}).get("status", {}))
+        return parse_status(self.job or {})
 
     @property
     def pods(self) -> list[Manifest]:
         return [pod for _, pod in self.server.select("pods")]
+
+    @property
+    def programs(self) -> str | None:
+        """The path of the programs that the pods of the RayCluster mount. None without a RayCluster of the job."""
+        cluster = self.server.get(RAY_CLUSTER)
+        name = cluster and cluster["metadata"].get("labels", {}).get(names.PROGRAMS_LABEL)
+        return api_paths.config_map(NAMESPACE, name) if name else None
+
+    @property
+    def has_lost_programs(self) -> bool:
+        """Whether the pods need deleted programs that another version than the leader's has written."""
+        VERSION.use(self.process.newer)
+        return bool(self.programs and self.programs not in self.server.objects and name_programs() not in self.programs)
 
     def is_true(self, type: str) -> bool:
         """Whether the stored status has the condition with the value True."""
@@ -152,10 +191,25 @@ class World:
             self.restart()
         return transport
 
-    def restart(self) -> None:
+    def restart(self) -> Transport:
         """The process ends, and a new one lists all objects."""
-        self.process = Process(KEY)
+        self.process = Process(KEY, newer=self.process.newer)
         self._list_all()
+        return self._lead()
+
+    def upgrade(self, behind: Sequence[str]) -> Transport:
+        """A replica of the other version becomes the leader. Its watches `behind` have not delivered new objects."""
+        before = self.process
+        self.process = Process(KEY, newer=not before.newer)
+        self.process.copy_watches(before)
+        for resource in behind:
+            self.process.forget(resource, self.server.list_new(resource))
+        return self._lead()
+
+    def _lead(self) -> Transport:
+        transport = Transport(self)
+        run_at(self.server.seconds, self.process.lead(transport))
+        return transport
 
     def leave_namespace(self) -> Transport:
         """The namespace is not selected during one reconciliation. Then the watches list all objects again."""
