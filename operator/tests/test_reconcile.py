@@ -305,7 +305,7 @@ async def test_the_next_reconciliation_observes_the_writes_before_the_watch_deli
 
 
 async def test_a_config_map_of_another_version_stays_while_the_cache_lacks_it(loop: Loop) -> None:
-    """After an upgrade, the new leader's watch of RayClusters may be ahead of its watch of ConfigMaps."""
+    """After an upgrade, the watches of the new leader may deliver the RayCluster before the ConfigMap."""
     await loop.run()
     data = {"training.json": "{}"}
     config_map = loop.api.objects[CONFIG_MAP]

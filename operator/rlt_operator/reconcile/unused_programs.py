@@ -18,8 +18,8 @@ log = logging.getLogger("rlt_operator")
 async def delete_unused_programs(api: KubernetesApi, cache: Cache, namespace: str | None = None) -> None:
     """Delete them, in one namespace or in all. An error is logged: the next call tries again.
 
-    A ConfigMap with the label and another content stays: a user may have created it. So does one that a RayCluster
-    mounts which the cache lacks yet, as that of a replica of another version that led before.
+    A ConfigMap with the label and another content stays: a user may have created it. One that a RayCluster mounts stays
+    too, also if the cache lacks the RayCluster yet: an earlier leader, possibly of another version, has created it.
     """
     objects = {name: cache.programs.get(name) for name in cache.programs.names() if namespace in (None, name[0])}
     found = {name: programs.uid for name, programs in objects.items() if programs and programs.is_intact}
