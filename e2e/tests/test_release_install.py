@@ -27,7 +27,7 @@ from rlt_e2e.oci_registry import oci_registry
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 NUMBER = 8
-"""Of the cluster, beside those of the workers."""
+"""The number of the cluster: pytest's workers have the first ones."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Released:
 def new_cluster() -> Iterator[Cluster]:
     """An embedded cluster of one node, without the operator."""
     if "KUBECONFIG" in os.environ:
-        pytest.skip("the nodes of the cluster of KUBECONFIG do not reach a registry on loopback of this machine")
+        pytest.skip("with KUBECONFIG, the nodes do not reach a registry on loopback of this machine")
     layout = Layout.numbered(NUMBER, nodes=1)
     cluster = Cluster.up(nodes=1, state=layout.state, first_port=layout.first_port, subnet=layout.subnet)
     try:
@@ -53,7 +53,7 @@ def new_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def released(new_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
-    """A release of the files of this repository, in a registry on loopback of the machine and in one of the node."""
+    """A release of this repository, in a registry on loopback of the machine and in another one of the node."""
     folder = tmp_path_factory.mktemp("release")
     version = next(iter(read_tree("").versions.values()))
     clone = copy_at_tag(folder / "clone", version)
