@@ -8,7 +8,7 @@ import inspect
 import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -28,20 +28,18 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from rlt_api.errors import InvalidBlockError
 
-if TYPE_CHECKING:
-    from pydantic._internal._model_construction import ModelMetaclass
+if TYPE_CHECKING:  # with a __call__, type checkers would not check the keyword arguments of a block
+    from pydantic._internal._model_construction import ModelMetaclass as _BlockType
 else:
-    ModelMetaclass = type(BaseModel)
 
+    class _BlockType(type(BaseModel)):
+        """Creates blocks from keyword arguments. Raises InvalidBlockError instead of pydantic's error."""
 
-class _BlockType(ModelMetaclass):
-    """Creates blocks from keyword arguments. Raises InvalidBlockError instead of pydantic's error."""
-
-    def __call__(cls, *arguments: Any, **fields: Any) -> Any:
-        try:
-            return super().__call__(*arguments, **fields)
-        except ValidationError as error:
-            raise _explain_error(error, cast("type[BaseModel]", cls)) from error
+        def __call__(cls, *arguments, **fields):
+            try:
+                return super().__call__(*arguments, **fields)
+            except ValidationError as error:
+                raise _explain_error(error, cls) from error
 
 
 def _explain_error(error: ValidationError, model: type[BaseModel]) -> InvalidBlockError:

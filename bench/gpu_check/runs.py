@@ -39,7 +39,7 @@ def build_config(device: str, run: Path, files: str, **blocks: dict[str, Any]) -
         "rewards": [{"name": "regex", "options": {"pattern": "[a-z]"}}],
         "algorithm": {"klLossCoef": 0},
         "training": {"totalSteps": 5, "trainBatchSize": 8, "ppoMiniBatchSize": 8, "learningRate": 1e-6},
-        "rollout": {"engine": "vllm", "n": 8},
+        "rollout": {"engine": "vllm", "responsesPerPrompt": 8},
         "checkpoint": {},
         "observability": {},
     }

@@ -77,7 +77,7 @@ def measure_ours() -> float:
                 "ppoMicroBatchSizePerDevice": PROMPTS * N,
                 "learningRate": LEARNING_RATE,
             },
-            rollout={"engine": "vllm", "n": N},
+            rollout={"engine": "vllm", "responsesPerPrompt": N},
         )
         steps = run_local(config)[FIRST:]
     return statistics.median(step["perf/total_num_tokens"] / step["perf/time_per_step"] for step in steps)

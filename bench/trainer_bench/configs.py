@@ -24,7 +24,7 @@ def build_config(folder: str, **changes: Any) -> TrainingConfig:
         "rewards": [{"name": "exact"}],
         "algorithm": {},
         "training": {"totalSteps": 100, "trainBatchSize": 16, "ppoMiniBatchSize": 16, "learningRate": 1e-4},
-        "rollout": {"engine": "transformers", "n": 4},
+        "rollout": {"engine": "transformers", "responsesPerPrompt": 4},
         "checkpoint": {},
         "observability": {},
     }

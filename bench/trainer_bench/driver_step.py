@@ -49,7 +49,12 @@ def measure_driver(lengths: Sequence[int], ranks: int) -> Times:
     data = {"maxPromptLength": PROMPT_TOKENS, "maxResponseLength": max(lengths)}
     algorithm = {"klLossCoef": 0.001}
     config = build_config(
-        "/nowhere", data=data, training=training, algorithm=algorithm, rollout={"n": GROUP}, workers=ranks
+        "/nowhere",
+        data=data,
+        training=training,
+        algorithm=algorithm,
+        rollout={"responsesPerPrompt": GROUP},
+        workers=ranks,
     )
     sent = [Crossing.send(each) for each in draw_responses(lengths, engines=ranks)]
     rows = [

@@ -74,7 +74,7 @@ def run(rollout: dict[str, Any], algorithm: dict[str, Any]) -> list[dict[str, fl
                 "ppoMiniBatchSize": PROMPTS,
                 "learningRate": 1e-3,
             },
-            rollout={"mode": "separate", "workerGroup": "rollout", "n": N, **rollout},
+            rollout={"mode": "separate", "workerGroup": "rollout", "responsesPerPrompt": N, **rollout},
         )
         return run_local(config)
 

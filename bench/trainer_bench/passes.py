@@ -90,7 +90,7 @@ def count_passes(algorithm: dict[str, Any]) -> float:
             model={"useRemovePadding": True, "enableGradientCheckpointing": True},
             algorithm=algorithm,
             training={"trainBatchSize": PROMPTS, "ppoMiniBatchSize": PROMPTS},
-            rollout={"n": N},
+            rollout={"responsesPerPrompt": N},
         )
         workers = OneWorker(config)
         actor = workers.worker._actor

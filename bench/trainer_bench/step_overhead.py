@@ -38,7 +38,7 @@ def measure() -> Row:
             data={"maxResponseLength": RESPONSE_TOKENS},
             algorithm={"klLossCoef": 0.001},
             training={"totalSteps": STEPS, "trainBatchSize": PROMPTS, "ppoMiniBatchSize": PROMPTS},
-            rollout={"engine": "vllm", "n": N},
+            rollout={"engine": "vllm", "responsesPerPrompt": N},
         )
         steps = run_local(config)
         spans = list(read_spans(Path(folder, SPANS)))

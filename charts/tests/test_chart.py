@@ -437,6 +437,13 @@ def test_the_rule_has_the_alerts_with_links_to_the_page_of_runbooks(render: Rend
     assert "{{ $labels.job }}" in str(spec)
 
 
+def test_alerts_without_scraping_are_rejected(render: Render) -> None:
+    unscraped = ("alerts.enabled=true", "metrics.scrapeAnnotations=false")
+    with pytest.raises(ValueError, match=r"alerts\.enabled: .*set metrics\.serviceMonitor\.enabled=true"):
+        render(*unscraped)
+    assert only(render(*unscraped, "metrics.serviceMonitor.enabled=true"), "PrometheusRule")
+
+
 def test_the_monitors_select_the_labels_of_operator_and_heads(render: Render) -> None:
     from rlt_core.children.attachment import DECLARED_PORTS
     from rlt_core.children.pod_template import HEAD_PORTS

@@ -14,7 +14,7 @@ from rlt_api.blocks.algorithm import (
 )
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.cluster import Cluster, Head, WorkerGroup
-from rlt_api.blocks.data import Data, DataFilter, HubDataset, InlineExample
+from rlt_api.blocks.data import Curriculum, Data, DataFilter, DataShare, HubDataset, InlineExample
 from rlt_api.blocks.framework import Framework, PrepareStep, RuntimeEnv
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.metric_rules import (
@@ -55,8 +55,10 @@ __all__ = [
     "Checkpoint",
     "Cluster",
     "Critic",
+    "Curriculum",
     "Data",
     "DataFilter",
+    "DataShare",
     "Distillation",
     "Dpo",
     "EntropyCollapse",

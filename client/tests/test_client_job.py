@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -115,6 +116,21 @@ def test_packages_are_typed() -> None:
     packages = {path.parent for path in ROOT.glob("*/rlt*/__init__.py")}
     assert len(packages) > 7
     assert {package.name for package in packages if not (package / "py.typed").is_file()} == set()
+
+
+@pytest.mark.slow
+def test_type_checkers_check_the_fields_of_blocks(tmp_path: Path) -> None:
+    """Without pydantic's plugin for mypy, as in most projects of users."""
+    (tmp_path / "job.py").write_text(
+        "from rlt.blocks import Training\nTraining(total_step=1)\nTraining(total_steps='x')\n"
+    )
+    folders = [str(package.parent) for package in ROOT.glob("*/rlt*") if (package / "py.typed").is_file()]
+    environment = {**os.environ, "MYPYPATH": os.pathsep.join(folders)}
+    options = ["--config-file=", f"--cache-dir={tmp_path}/cache", "--follow-imports=silent"]
+    command = [sys.executable, "-m", "mypy", *options, str(tmp_path / "job.py")]
+    printed = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert "[call-arg]" in printed
+    assert "[arg-type]" in printed
 
 
 def test_every_field_and_type_of_the_spec_is_available() -> None:

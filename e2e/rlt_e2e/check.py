@@ -180,7 +180,7 @@ def note_stage(run: Run, line: str) -> None:
 FOLDERS = {
     "apiserver": ("operator", "charts", "e2e"),
     "cluster": ("e2e",),
-    "slow": ("trainer", "pod", "core", "cli", "e2e", "ui"),
+    "slow": ("trainer", "pod", "core", "client", "cli", "e2e", "ui"),
     "hosts": ("e2e",),
 }
 """Marker -> the folders with its tests, so that a part does not import the others. conftest.py checks it."""

@@ -75,7 +75,7 @@ def build_job(name: str, root: Path, *, engine: str, lora: bool, steps: int) -> 
             "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
             "algorithm": {"routerBiasUpdateRate": 0.01} if has_bias and not lora else {},
             "training": {"totalSteps": steps, "trainBatchSize": 4, "ppoMiniBatchSize": 4, "learningRate": 1e-2},
-            "rollout": {"engine": engine, "n": 4, "kvCacheSpace": 1, "maxNumSeqs": 16},
+            "rollout": {"engine": engine, "responsesPerPrompt": 4, "kvCacheSpace": 1, "maxNumSeqs": 16},
             "checkpoint": {"saveFreq": 1},
             "observability": {},
         }

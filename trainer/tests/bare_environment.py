@@ -73,7 +73,7 @@ def main(folder: Path) -> None:
         "rewards": [{"name": "exact"}],
         "algorithm": {},
         "training": {"totalSteps": 3, "trainBatchSize": 8, "ppoMiniBatchSize": 4},
-        "rollout": {"engine": "transformers", "n": 4},
+        "rollout": {"engine": "transformers", "responsesPerPrompt": 4},
         "checkpoint": {},
         "observability": {},
     }

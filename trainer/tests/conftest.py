@@ -118,7 +118,7 @@ def make_config(tmp_path: Path) -> Callable[..., TrainingConfig]:
             "rewards": [{"name": "exact"}],
             "algorithm": {},
             "training": {"totalSteps": 3, "trainBatchSize": 8, "ppoMiniBatchSize": 4, "learningRate": 1e-3},
-            "rollout": {"engine": "transformers", "n": 4},
+            "rollout": {"engine": "transformers", "responsesPerPrompt": 4},
             "checkpoint": {},
             "observability": {},
         }

@@ -581,7 +581,11 @@ def test_batches_steps_and_warmup_follow_their_settings(
     rewards = [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}]
     dist.destroy_process_group()  # the run has its own
     try:
-        train(make_config(workers=1, training=training | {"warmup": warmup}, rollout={"n": 4}, rewards=rewards))
+        train(
+            make_config(
+                workers=1, training=training | {"warmup": warmup}, rollout={"responsesPerPrompt": 4}, rewards=rewards
+            )
+        )
     finally:
         dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     assert updates == [2 * 4] * (2 * 3 * 3)  # steps, epochs, mini-batches

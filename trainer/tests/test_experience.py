@@ -64,7 +64,7 @@ def build(
 
 
 def test_failed_rewards_and_observations_are_left_out_of_the_update(make_config: MakeConfig) -> None:
-    result = build(make_config(rollout={"n": 4}), [1.0, NAN, 0.0, 0.5])
+    result = build(make_config(rollout={"responsesPerPrompt": 4}), [1.0, NAN, 0.0, 0.5])
     assert not result.experience.sequences.response_mask[:, 1].any()
     assert result.experience.sequences.response_mask[:, 0].tolist() == [True, False, True, True]
     assert result.experience.advantages[1].tolist() == [0.0, 0.0]
@@ -73,7 +73,7 @@ def test_failed_rewards_and_observations_are_left_out_of_the_update(make_config:
 
 
 def test_a_failed_baseline_leaves_its_prompt_out(make_config: MakeConfig) -> None:
-    config = make_config(rollout={"n": 2}, algorithm={"advEstimator": "remax"})
+    config = make_config(rollout={"responsesPerPrompt": 2}, algorithm={"advEstimator": "remax"})
     result = build(config, [1.0, 0.0, 1.0, 0.0], [NAN, NAN, 0.25, 0.25])
     assert result.experience.sequences.response_mask.any(-1).tolist() == [False, False, True, True]
     assert result.experience.advantages[:, 0].tolist() == [0.0, 0.0, 0.75, -0.25]
@@ -83,19 +83,19 @@ def test_a_failed_baseline_leaves_its_prompt_out(make_config: MakeConfig) -> Non
 
 def test_a_batch_without_scores_ends_the_run(make_config: MakeConfig) -> None:
     with pytest.raises(TrainingError, match="No data to train on"):
-        build(make_config(rollout={"n": 2}), [NAN, NAN])
+        build(make_config(rollout={"responsesPerPrompt": 2}), [NAN, NAN])
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "rloo", "opo", "reinforce_plus_plus_baseline"])
 def test_a_response_whose_siblings_failed_has_no_advantage(make_config: MakeConfig, estimator: str) -> None:
-    config = make_config(rollout={"n": 2}, algorithm={"advEstimator": estimator})
+    config = make_config(rollout={"responsesPerPrompt": 2}, algorithm={"advEstimator": estimator})
     result = build(config, [0.75, NAN, 0.5, 0.25])
     assert result.experience.advantages[0].tolist() == [0.0, 0.0]
     assert result.experience.advantages[2, 0] > 0
 
 
 def test_the_score_is_the_advantage_of_the_only_response_to_a_prompt(make_config: MakeConfig) -> None:
-    advantages = build(make_config(rollout={"n": 1}), [0.75, 0.5]).experience.advantages
+    advantages = build(make_config(rollout={"responsesPerPrompt": 1}), [0.75, 0.5]).experience.advantages
     assert advantages[:, 0].tolist() == pytest.approx([0.75, 0.5], rel=1e-5)
 
 
@@ -111,7 +111,7 @@ def test_an_invalid_log_probability_of_the_engine_leaves_its_token_out(
     make_config: MakeConfig, caplog: pytest.LogCaptureFixture, level: str | None, value: float
 ) -> None:
     algorithm = {"rolloutCorrection": {"level": level, "rejection": "seq_mean_k1", "rejectionThreshold": 1.5}}
-    config = make_config(rollout={"n": 2}, algorithm=algorithm if level else {})
+    config = make_config(rollout={"responsesPerPrompt": 2}, algorithm=algorithm if level else {})
     result = build(config, [1.0, 0.0], responses=long_responses(2, invalid=value))
     mask = result.experience.sequences.response_mask
     assert mask.sum() == 199
@@ -125,11 +125,17 @@ def test_an_invalid_log_probability_of_the_engine_leaves_its_token_out(
 
 def test_many_invalid_log_probabilities_end_the_run(make_config: MakeConfig) -> None:
     with pytest.raises(TrainingError, match="not finite for 1 of 2 tokens"):
-        build(make_config(rollout={"n": 2}), [1.0, 0.0], responses=[Response((7,), (NAN,)), Response((7,), (-2.0,))])
+        build(
+            make_config(rollout={"responsesPerPrompt": 2}),
+            [1.0, 0.0],
+            responses=[Response((7,), (NAN,)), Response((7,), (-2.0,))],
+        )
 
 
 def test_truncated_responses_are_masked_and_count_in_their_group(make_config: MakeConfig) -> None:
-    config = make_config(rollout={"n": 2}, algorithm={"maskTruncatedCompletions": True, "normAdvByStdInGrpo": False})
+    config = make_config(
+        rollout={"responsesPerPrompt": 2}, algorithm={"maskTruncatedCompletions": True, "normAdvByStdInGrpo": False}
+    )
     truncated = Response((7, 8), (-2.0, -2.0), finish_reason="length")
     result = build(config, [0.0, 1.0], responses=[truncated, Response((7, 8), (-2.0, -2.0))])
     assert result.experience.sequences.response_mask.any(-1).tolist() == [False, True]
@@ -148,9 +154,13 @@ def test_rejected_tokens_leave_rewards_and_advantages_unchanged(make_config: Mak
     responses = [last, Response((7,), (-2.0,)), Response((7, 8), (-9.0, -2.0)), Response((7, 8), (-2.0, -2.0))]
     scores = [1.0, 0.0, 0.25, 0.5]
     rejection = {"level": "none", "rejection": "token_k1", "rejectionThreshold": 2.0}
-    kept = build(make_config(rollout={"n": 2}, algorithm={"advEstimator": estimator}), scores, responses=responses)
+    kept = build(
+        make_config(rollout={"responsesPerPrompt": 2}, algorithm={"advEstimator": estimator}),
+        scores,
+        responses=responses,
+    )
     algorithm = {"advEstimator": estimator, "rolloutCorrection": rejection}
-    result = build(make_config(rollout={"n": 2}, algorithm=algorithm), scores, responses=responses)
+    result = build(make_config(rollout={"responsesPerPrompt": 2}, algorithm=algorithm), scores, responses=responses)
     assert kept.experience.sequences.response_mask.sum() - result.experience.sequences.response_mask.sum() == 2
     assert torch.equal(result.experience.advantages, kept.experience.advantages)
     assert torch.equal(result.rewards, kept.rewards)
@@ -169,7 +179,7 @@ def test_bypass_mode_takes_the_engines_log_probabilities_without_a_forward_pass(
     monkeypatch.setattr(OneWorker, "each", record)
     responses = [Response((7, 8), (-1.5, -0.5)), Response((7,), (-2.5,))]
     algorithm = {"rolloutCorrection": {"bypassMode": True}, "klLossCoef": 0.1}
-    result = build(make_config(rollout={"n": 2}, algorithm=algorithm), [1.0, 0.0], responses=responses)
+    result = build(make_config(rollout={"responsesPerPrompt": 2}, algorithm=algorithm), [1.0, 0.0], responses=responses)
     assert methods == [TrainWorker.ref_log_probs]
     assert result.experience.old_log_probs.tolist() == [[-1.5, -0.5], [-2.5, 0.0]]
     assert result.experience.weights is None
@@ -177,7 +187,7 @@ def test_bypass_mode_takes_the_engines_log_probabilities_without_a_forward_pass(
 
 
 def test_bypass_mode_leaves_invalid_log_probabilities_out(make_config: MakeConfig) -> None:
-    config = make_config(rollout={"n": 2}, algorithm={"rolloutCorrection": {"bypassMode": True}})
+    config = make_config(rollout={"responsesPerPrompt": 2}, algorithm={"rolloutCorrection": {"bypassMode": True}})
     experience = build(config, [1.0, 0.0], responses=long_responses(2, invalid=NAN)).experience
     assert experience.sequences.response_mask.sum() == 199
     assert experience.old_log_probs.isfinite().all()
@@ -188,7 +198,7 @@ EPISODE = Response((7, 8, 9), (-2.0, 0.0, -2.0), (True, False, True), prompt=(4,
 
 
 def test_the_sequences_of_an_episode_have_its_advantage_and_count_once_in_its_group(make_config: MakeConfig) -> None:
-    config = make_config(rollout={"n": 3})
+    config = make_config(rollout={"responsesPerPrompt": 3})
     alone = build(config, [1.0, 0.25, 0.25])
     result = build(config, [1.0, 0.25, 0.25], responses=[EPISODE, OBSERVED, OBSERVED])
     experience = result.experience
@@ -204,13 +214,17 @@ def test_the_sequences_of_an_episode_have_its_advantage_and_count_once_in_its_gr
 
 
 def test_a_failed_episode_is_left_out_with_all_its_sequences(make_config: MakeConfig) -> None:
-    result = build(make_config(rollout={"n": 3}), [NAN, 0.25, 0.75], responses=[EPISODE, OBSERVED, OBSERVED])
+    result = build(
+        make_config(rollout={"responsesPerPrompt": 3}), [NAN, 0.25, 0.75], responses=[EPISODE, OBSERVED, OBSERVED]
+    )
     assert result.experience.sequences.response_mask.any(-1).tolist() == [False, False, False, True, True]
 
 
 def test_later_sequences_follow_the_earlier_ones_of_an_episode(make_config: MakeConfig) -> None:
     """REINFORCE++'s discounted returns: the reward is at the last token of the last sequence."""
-    config = make_config(rollout={"n": 1}, algorithm={"advEstimator": "reinforce_plus_plus", "gamma": 0.5})
+    config = make_config(
+        rollout={"responsesPerPrompt": 1}, algorithm={"advEstimator": "reinforce_plus_plus", "gamma": 0.5}
+    )
     experience = build(config, [1.0], responses=[EPISODE]).experience
     first, second, third, last = experience.advantages[experience.sequences.response_mask].tolist()  # whitened
     assert [(each - first) / (last - first) for each in (second, third)] == pytest.approx([1 / 7, 3 / 7])

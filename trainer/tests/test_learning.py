@@ -30,7 +30,7 @@ BANDIT: dict[str, Any] = {
     "workers": 1,
     "data": {"preset": "bandit", "maxResponseLength": 1},
     "training": {"totalSteps": 55, "trainBatchSize": 8, "ppoMiniBatchSize": 8, "learningRate": 3e-3},
-    "rollout": {"n": 64},
+    "rollout": {"responsesPerPrompt": 64},
 }
 SERIES = [(each.prompt, each.ground_truth) for each in generate_digits(0, "train") if each.prompt[-2:] == ",2"][:16]
 """Sixteen series to continue for two terms: "3,5:10,2" -> "7,9"."""
@@ -50,7 +50,7 @@ DIGITS: dict[str, Any] = {
         "learningRate": 2e-3,
         "warmup": {"steps": 38, "batchSize": 16, "learningRate": 2e-3},
     },
-    "rollout": {"n": 16},
+    "rollout": {"responsesPerPrompt": 16},
 }
 SUMS: dict[str, Any] = {
     **BANDIT,
@@ -67,7 +67,7 @@ SUMS: dict[str, Any] = {
         "learningRate": 2e-3,
         "warmup": {"steps": 40, "batchSize": 25, "learningRate": 2e-3},
     },
-    "rollout": {"n": 16},
+    "rollout": {"responsesPerPrompt": 16},
 }
 DIGITS_ASYNC: dict[str, Any] = {**DIGITS, "training": {**DIGITS["training"], "totalSteps": 40, "learningRate": 1e-3}}
 SUMS_ASYNC: dict[str, Any] = {**SUMS, "training": {**SUMS["training"], "totalSteps": 45, "learningRate": 1e-3}}
@@ -144,7 +144,6 @@ def test_conversations_with_the_calculator_after_a_short_warmup(make_config: Mak
     """examples/06-calculator-tool.yaml with fewer steps: the score rises from 0.36 to 0.60."""
     example = yaml.safe_load((Path(__file__).parents[2] / "examples/06-calculator-tool.yaml").read_text())["spec"]
     blocks = {name: example[name] for name in ("model", "data", "rewards", "algorithm", "rollout")}
-    blocks["rollout"]["n"] = blocks["rollout"].pop("responsesPerPrompt")
     training = {**example["training"], "ppoMiniBatchSize": example["training"]["trainBatchSize"], "totalSteps": 20}
     means = scores(make_config(**blocks, training=training, workers=1))
     assert means[0] < 0.45

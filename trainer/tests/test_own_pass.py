@@ -90,7 +90,9 @@ class Worker:
 def config(make_config: MakeConfig, one_rank: None) -> Callable[..., TrainingConfig]:
     def make(algorithm: Json, *, mini_batches: int = 1, **training: Any) -> TrainingConfig:
         sizes = {"trainBatchSize": 4, "ppoMiniBatchSize": 4 // mini_batches, "ppoMicroBatchSizePerDevice": 3}
-        return make_config(algorithm=algorithm, training={**sizes, **training}, rollout={"n": 2, "temperature": 0.7})
+        return make_config(
+            algorithm=algorithm, training={**sizes, **training}, rollout={"responsesPerPrompt": 2, "temperature": 0.7}
+        )
 
     return make
 

@@ -186,7 +186,7 @@ def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp
             "validation": {"testFreq": 25},
         },
         algorithm={"klLossCoef": 0},
-        rollout={"n": 64},
+        rollout={"responsesPerPrompt": 64},
     )
     steps = train(config)
     bar = 1 / len(COLORS) + 0.3

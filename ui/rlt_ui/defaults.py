@@ -1,4 +1,4 @@
-"""Which fields of a resolved configuration differ from their defaults. Pure."""
+"""Which fields of a resolved configuration differ from their defaults, and the defaults. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from rlt_api.schema.model_schema import Schema, load_schema
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 
-def list_changed(config: Mapping[str, Any]) -> list[str]:
-    """The paths of the fields that differ, such as training.learningRate or rewards[0].name.
+def find_changed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The path of each field that differs, such as training.learningRate or rewards[0].name, and its default.
 
     A field without a default differs if it has a value. Fields that a spec does not have, such as the job's name in the
     config of a run directory, are left out.
     """
-    return list(_walk(config, load_schema(RLTrainingJobSpec), ""))
+    return dict(_walk(config, load_schema(RLTrainingJobSpec), ""))
 
 
-def _walk(value: Any, schema: Schema, path: str) -> Iterator[str]:
+def _walk(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
     """The leaves are the same as in static/run.js: scalars, and lists of scalars."""
     if isinstance(value, Mapping):
         block = _find_variant(schema, "properties", "additionalProperties")
@@ -31,7 +31,7 @@ def _walk(value: Any, schema: Schema, path: str) -> Iterator[str]:
         for number, each in enumerate(value):
             yield from _walk(each, items, f"{path}[{number}]")
     elif value != schema.get("default") and value not in (None, []):
-        yield path
+        yield path, schema.get("default")
 
 
 def _find_variant(schema: Schema, *keys: str) -> Schema:

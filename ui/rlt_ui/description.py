@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlt.runs.run import Run
-from rlt_ui.defaults import list_changed
+from rlt_ui.defaults import find_changed
 from rlt_ui.source import Json, get_text
 
 
@@ -26,7 +26,7 @@ def describe_run(run: Run) -> Json:
         **summarize_run(run),
         "source": run.source,
         "config": dict(run.config),
-        "changed": list_changed(run.config),
+        "changed": find_changed(run.config),
         "findings": list(run.findings),
         "attempts": list(run.attempts),
         "details": dict(run.details),

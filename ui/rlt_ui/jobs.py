@@ -18,7 +18,7 @@ from rlt.runs.run import Run, get_job_and_secrets, load_run
 from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.run_record import RunRecord
-from rlt_ui.defaults import list_changed
+from rlt_ui.defaults import find_changed
 from rlt_ui.logs import clean, list_job_logs, read_job_log
 from rlt_ui.masks import mask_rollouts
 from rlt_ui.reward_history import RewardHistory
@@ -221,7 +221,7 @@ def describe_job(job: Mapping[str, Any], pods: list[Manifest] | None, events: li
         **build_row(job),
         "source": f"job {job['metadata'].get('namespace', '')}/{name}",
         "config": config,
-        "changed": list_changed(config),
+        "changed": find_changed(config),
         **{key: status.get(key, []) for key in ("findings", "attempts", "preflight", "conditions")},
         "timeline": build_timeline(status),
         "network": status.get("network"),

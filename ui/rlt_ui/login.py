@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import logging
 import secrets
 from collections.abc import Mapping
@@ -20,9 +22,13 @@ from rlt_ui.access import COOKIE, HEADERS, METHODS, is_cross_site, read_cookie
 LOGIN = "/login"
 SESSIONS = "/s"
 """The page of a login is at /s/RANDOM/: see `Login`."""
-FORM = Path(__file__).parent / "static" / "login.html"
+FORM = (Path(__file__).parent / "static" / "login.html").read_text(encoding="utf-8")
+STYLE_HASH = base64.b64encode(hashlib.sha256(FORM.split("<style>")[1].split("</style>")[0].encode()).digest()).decode()
 FORM_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        f"default-src 'none'; style-src 'sha256-{STYLE_HASH}'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
     "Referrer-Policy": "same-origin",  # else the browser sends no Origin with the form
     "WWW-Authenticate": "Bearer",
 }
@@ -31,6 +37,8 @@ MAX_COOKIE_LENGTH = 3800
 """Browsers keep cookies of up to 4096 bytes with their attributes (RFC 6265, section 6.1)."""
 UNAVAILABLE = "The API server does not respond: the token cannot be checked. Try again later."
 NO_TOKEN = "A bearer token of the cluster is required: it is missing, invalid or expired."
+FIRST_VISIT = "Log in with a bearer token of the cluster."
+REJECTED = "The token is invalid or expired."
 
 _log = logging.getLogger(__name__)
 
@@ -126,5 +134,6 @@ async def read_form_token(request: Request) -> str:
 def reject(request: Request) -> Response:
     """Status 401: a browser gets the form, and any other program a text."""
     if "text/html" in request.headers.get("accept", ""):
-        return HTMLResponse(FORM.read_text(encoding="utf-8"), status_code=401, headers=FORM_HEADERS)
+        message = REJECTED if find_token(request.headers) or is_login(request) else FIRST_VISIT
+        return HTMLResponse(FORM.replace("{message}", message), status_code=401, headers=FORM_HEADERS)
     return PlainTextResponse(NO_TOKEN, status_code=401, headers={"WWW-Authenticate": "Bearer"})

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rlt_api.validation.resolved_spec import build_resolved_spec
-from rlt_ui.defaults import list_changed
+from rlt_ui.defaults import find_changed
 from rlt_ui.jobs import MAX_EVENTS, add_command, build_row, describe_job
 from rlt_ui.reward_history import RewardHistory
 from rlt_ui.timeline import build_timeline
@@ -147,9 +147,10 @@ def test_the_fields_that_differ_from_their_defaults_are_listed() -> None:
         "unknown": {"field": 1},
     }
     defaults = {"rewards[0].weight", "data.maxPromptLength", "unknown.field"}
-    assert not defaults & set(list_changed(spec))
+    assert not defaults & set(find_changed(spec))
     differing = {"model.path", "data.preset", "rewards[0].name", "rewards[1].name", "rewards[1].weight"}
-    assert differing | {"training.totalSteps", "training.warmup.steps"} <= set(list_changed(spec))
+    assert find_changed(spec)["rewards[1].weight"] == 1.0
+    assert differing | {"training.totalSteps", "training.warmup.steps"} <= set(find_changed(spec))
 
 
 def test_of_a_resolved_spec_without_settings_no_setting_of_the_algorithm_differs() -> None:
@@ -158,6 +159,6 @@ def test_of_a_resolved_spec_without_settings_no_setting_of_the_algorithm_differs
     cluster = {"workers": [{"replicas": 1, "resources": {"cpu": "8", "memory": "64Gi"}}]}
     training = {"totalSteps": 9, "trainBatchSize": 64}
     resolved = build_resolved_spec({"model": model, "data": data, "cluster": cluster, "training": training}, None)
-    changed = list_changed(resolved)
+    changed = find_changed(resolved)
     assert not [path for path in changed if path.startswith(("algorithm", "rollout", "observability"))]
     assert {"model.path", "data.preset", "training.totalSteps"} <= set(changed)

@@ -100,7 +100,7 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         assert_accessible(page)
         page.get_by_role("link", name="Config").click()
         expect(page.get_by_role("cell", name="training.learningRate")).to_be_visible()
-        expect(page.get_by_role("row", name="training.learningRate")).to_contain_text("not the default")
+        expect(page.get_by_role("row", name="training.learningRate")).to_contain_text("not the default 0.000001")
         page.get_by_label("Only fields that differ").check()
         expect(page.get_by_role("cell", name="training.totalSteps")).to_be_visible()
         expect(page.get_by_role("cell", name="version")).to_have_count(0)

@@ -59,6 +59,9 @@ def test_the_list_is_filtered_sorted_and_searched(browser: Browser, run: RunDire
         page.get_by_label("Search").fill("sum")
         expect(page.get_by_role("row", name="Compare sum")).to_contain_text("13 / 16")  # live, with the filter
         expect(names).to_have_text(["sum"])
+        second = RunDirectory(folder / "second-of-sum")
+        (second.path / "config.json").write_text(json.dumps({**config, "job": "sum"}))
+        expect(page.get_by_text("second-of-sum")).to_be_visible()  # runs of one name have their IDs
         page.goto("about:blank")
     assert errors == []
     page.context.close()

@@ -108,6 +108,10 @@ async def test_a_browser_gets_the_form(client: httpx.AsyncClient) -> None:
     assert '<form method="post" action="/login">' in response.text
     assert "form-action 'self'" in response.headers["content-security-policy"]
     assert "script" not in response.text
+    assert "Log in with a bearer token of the cluster." in response.text
+    headers = {"accept": "text/html", "origin": URL}
+    rejected = await client.post("/login", data={"token": "wrong"}, headers=headers)
+    assert "The token is invalid or expired." in rejected.text
 
 
 async def test_a_person_sees_the_jobs_of_the_namespaces_in_which_it_can_list_jobs(client: httpx.AsyncClient) -> None:

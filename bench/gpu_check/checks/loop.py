@@ -41,7 +41,7 @@ def run_steps(settings: Settings, model: str, title: str, steps: int, rollout: d
             "useDynamicBsz": True,
             "ppoMaxTokenLenPerDevice": settings.choose(16_384, 64),
         },
-        rollout={"engine": "vllm", "n": 8, **settings.choose(on_gpu, {"kvCacheSpace": 1}), **rollout},
+        rollout={"engine": "vllm", "responsesPerPrompt": 8, **settings.choose(on_gpu, {"kvCacheSpace": 1}), **rollout},
     )
     metrics = train(config)
     yield Figure(f"{title}: steps", len(metrics), passed=len(metrics) == steps)

@@ -80,11 +80,11 @@ export async function showRun(main, run, tab, isCurrent) {
     const only = el("input", { type: "checkbox", onchange: () => draw() });
     const place = el("div");
     function draw() {
-      const changed = new Set(info.changed);
+      const defaults = new Map(Object.entries(info.changed ?? {}));
       const rows = flatten(info.config ?? {})
         .filter(([path, value]) => `${path} ${value}`.toLowerCase().includes(search.value.toLowerCase()))
-        .filter(([path]) => !only.checked || changed.has(path))
-        .map(([path, value]) => [path, value, changed.has(path) ? el("span", { class: "badge" }, "not the default") : ""]);
+        .filter(([path]) => !only.checked || defaults.has(path))
+        .map(([path, value]) => [path, value, defaults.has(path) ? describeDefault(defaults.get(path)) : ""]);
       place.replaceChildren(rows.length ? table("Resolved configuration", [["Field", "path"], ["Value", "mono"], ["Default", ""]], rows) : empty(Object.keys(info.config ?? {}).length ? "No field matches." : "The configuration is not recorded."));
     }
     return { nodes: [section("Resolved configuration", el("div", { class: "toolbar" }, el("label", {}, "Search ", search), el("label", {}, only, " Only fields that differ from their default")), place)], draw };
@@ -195,6 +195,12 @@ function network(found) {
     found.evidence?.length ? el("ul", {}, found.evidence.map((each) => el("li", {}, each))) : "",
     found.env?.length ? table(plural(found.env.length, "variable"), [["Variable", "mono"], ["Value", "mono"], ["Reason", ""]], found.env.map((each) => [each.name, String(each.value ?? ""), each.rule ?? ""])) : "",
   );
+}
+
+/** The default of a field that has another value. null: the field has no default. */
+function describeDefault(value) {
+  const badge = el("span", { class: "badge" }, "not the default");
+  return value === null ? badge : el("span", {}, badge, " ", el("span", { class: "mono muted" }, flatten(value)[0]?.[1] ?? "none"));
 }
 
 /** Path and text of each value in nested JSON. */

@@ -72,7 +72,9 @@ export async function showRuns(main, isCurrent) {
       else head.removeAttribute("aria-sort");
     });
     count.textContent = shown.length === data.runs.length ? plural(shown.length, "run") : `${shown.length} of ${plural(data.runs.length, "run")}`;
-    body.replaceChildren(...shown.map(row));
+    const names = shown.map((run) => run.name);
+    const repeated = new Set(names.filter((name, i) => names.indexOf(name) !== i));
+    body.replaceChildren(...shown.map((run) => row(run, repeated.has(run.name))));
     list.hidden = !shown.length;
     nothing.replaceChildren(
       ...(shown.length ? [] : [empty(data.runs.length ? "No run matches the filter." : "There are no runs here yet.")]),
@@ -89,7 +91,8 @@ export async function showRuns(main, isCurrent) {
     for (const box of body.querySelectorAll("input")) box.disabled = !box.checked && chosen.length >= MAX_COMPARED;
   }
 
-  function row(run) {
+  /** `withId`: another run has the same name. */
+  function row(run, withId) {
     const box = el("input", {
       type: "checkbox",
       checked: state.chosen.has(run.id),
@@ -100,7 +103,7 @@ export async function showRuns(main, isCurrent) {
       },
     });
     const cells = [
-      el("a", { href: `#/run/${encodeURIComponent(run.id)}`, title: run.id }, run.name),
+      [el("a", { href: `#/run/${encodeURIComponent(run.id)}`, title: run.id }, run.name), withId ? el("div", { class: "muted" }, run.id) : null],
       phaseBadge(run.phase),
       [bar(run.step ?? 0, run.totalSteps), run.eta ? el("span", { class: "muted" }, ` ${run.eta} left`) : null],
       el("span", { class: "reward" }, number(run.reward), sparkline(run.rewards ?? [], `Reward of ${run.name}`)),
