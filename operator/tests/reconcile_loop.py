@@ -63,10 +63,6 @@ class FakeApi:
         self.reads.append(path)
         return [each for name, each in self.objects.items() if name.startswith(f"{path}/")], "99"
 
-    async def list(self, path: str, **query: str) -> list[Manifest]:
-        items, _ = await self.list_with_version(path, **query)
-        return items
-
     async def apply(self, path: str, manifest: Manifest) -> Manifest:
         self.fail(path)
         self.writes.append(path)
@@ -121,6 +117,10 @@ class FakeApi:
     def events(self) -> dict[str, int]:
         """Reason -> count."""
         return {each["reason"]: each["count"] for path, each in self.objects.items() if path.startswith(EVENTS)}
+
+    async def list(self, path: str, **query: str) -> list[Manifest]:
+        items, _ = await self.list_with_version(path, **query)
+        return items
 
 
 async def send(head: Head, request: Request) -> tuple[int, str]:
