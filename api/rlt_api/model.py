@@ -56,8 +56,10 @@ def _explain_error(error: ValidationError, model: type[BaseModel]) -> InvalidBlo
             fix = f"did you mean {nearest[0]}?" if nearest else f"its fields are {', '.join(model.model_fields)}"
             lines.append(f"{model.__name__}{path}: is not a field; {fix}")
         else:
-            lines.append(f"{model.__name__}{path}: {problem['msg'].replace('Input s', 's', 1)}")
-    return InvalidBlockError("\n".join(lines), next=f"help(rlt.blocks.{model.__name__})")
+            value = problem["input"]
+            given = f"{repr(value)[:80]} " if isinstance(value, str | int | float) else ""
+            lines.append(f"{model.__name__}{path}: {given}{problem['msg'].replace('Input s', 's', 1)}")
+    return InvalidBlockError("\n".join(lines), next=f"help({model.__name__})")
 
 
 class ApiModel(BaseModel, metaclass=_BlockType):
