@@ -169,7 +169,7 @@ def test_the_working_directory(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("program", "code"), [("no-such-program", 127), ("/", 126)])
 def test_a_program_that_cannot_run_is_an_error(mounted: Path, program: str, code: int) -> None:
-    command = [sys.executable, str(mounted / PROGRAMS_FILE), "run-command", "--", program, "--", "x"]
+    command = [sys.executable, str(mounted / PROGRAMS_FILE), "run-command", "--no-progress", "--", program, "--", "x"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == code
     assert done.stderr.startswith(f"run_command: {program}: ")

@@ -33,7 +33,7 @@ os.mkdir("checkpoints")
 print(35, end="", file=open("checkpoints/latest_checkpointed_iteration.txt", "w"))
 print({VERL_LINE.replace("step:34", "step:35")!r})
 """
-    out = end(start(script, "--checkpoints", str(tmp_path / "checkpoints")))[1].decode()
+    out = end(start(script, "--port", "0", "--checkpoints", str(tmp_path / "checkpoints")))[1].decode()
     report = parse_last_report(out)
     assert report
     assert (report.step, report.latest_checkpoint_step) == (35, 35)
