@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+from file_size import limit_file_size
 from torch import nn
 from torch.distributed.checkpoint.stateful import Stateful
 
@@ -20,17 +18,6 @@ from rlt_trainer.checkpoint.parts import ModelState
 from rlt_trainer.checkpoint.resume import resume
 from rlt_trainer.checkpoint.saver import Saver
 from rlt_trainer.errors import TrainingError
-
-
-@contextmanager
-def limit_file_size(size: int) -> Iterator[None]:
-    """Limit files to `size` bytes: larger writes fail with an OSError, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.usefixtures("one_rank")

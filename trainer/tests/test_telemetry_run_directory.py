@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from file_size import limit_file_size
 
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.checkpoint import Checkpoint
@@ -54,6 +55,16 @@ def test_an_incomplete_line_does_not_affect_the_next_line(tmp_path: Path) -> Non
     RunDirectory(tmp_path).append_metrics(2, {"a": 1.0})
     written = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert written == ['{"step": 1}', '{"step": 2, "act', '{"step": 2, "a": 1.0}']
+
+
+def test_a_full_disk_loses_whole_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = RunDirectory(tmp_path)
+    run.append_metrics(1, {"a": 1.0})
+    with limit_file_size(30):
+        run.append_metrics(2, {"a": 2.0})
+    run.append_metrics(3, {"a": 3.0})
+    assert [line["step"] for line in lines(tmp_path / "metrics.jsonl")] == [1, 3]
+    assert "metrics.jsonl cannot be written" in caplog.text
 
 
 def test_values_that_json_does_not_support_become_null(tmp_path: Path) -> None:

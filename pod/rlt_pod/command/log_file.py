@@ -8,6 +8,8 @@ import sys
 import threading
 from pathlib import Path
 
+from rlt_pod.report.append import append
+
 MAX_FILE_BYTES = 32 * 2**20
 """Size at which the file becomes PATH.1 and a new one begins. Both together have at most twice this size."""
 MAX_WAITING_BYTES = 4 * 2**20
@@ -67,8 +69,5 @@ class LogFile:
             left_out = self._left_out
             self._left_out = 0
         note = f"\n[{left_out} bytes are left out]\n".encode() if left_out else b""
-        with self._path.open("ab") as file:
-            file.write(note + output)
-            size = file.tell()
-        if size >= MAX_FILE_BYTES:
+        if append(self._path, note + output) >= MAX_FILE_BYTES:
             os.replace(self._path, f"{self._path}.1")

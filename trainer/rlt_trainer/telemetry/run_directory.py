@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlt_api.spec.training_config import TrainingConfig, dump_config
+from rlt_pod.report.append import append
 from rlt_pod.report.step_history import METRICS_FILE
 from rlt_trainer.data.images import FOLDER as IMAGES
 from rlt_trainer.telemetry.spans import Span
@@ -79,13 +80,13 @@ class RunDirectory:
     def append_metrics(self, step: int, metrics: dict[str, float]) -> None:
         """Append one line {"step": N, key: value ...}. NaN and infinities, which JSON does not support, become null."""
         self._try_write(
-            METRICS_FILE, lambda: _append(self.path / METRICS_FILE, _to_json_line({"step": step, **metrics}))
+            METRICS_FILE, lambda: append(self.path / METRICS_FILE, _to_json_line({"step": step, **metrics}))
         )
 
     def append_spans(self, spans: Sequence[Span]) -> None:
         """Append a line for each span. Steps that a resumed run repeats have spans of both times."""
         content = b"".join(_to_json_line(asdict(span)) for span in spans)
-        self._try_write(SPANS, lambda: _append(self.path / SPANS, content))
+        self._try_write(SPANS, lambda: append(self.path / SPANS, content))
 
     def write_rollouts(self, step: int, rollouts: list[dict[str, Any]]) -> None:
         """Write the file of a step, one line for each response. A step that a resumed run repeats replaces its file."""
@@ -98,18 +99,13 @@ class RunDirectory:
             if not (self.path / name).exists():
                 self._try_write(IMAGES, partial(_write_image, self.path / name, image))
 
-    def _try_write(self, name: str, write: Callable[[], None]) -> None:
+    def _try_write(self, name: str, write: Callable[[], object]) -> None:
         try:
             write()
         except (OSError, ValueError, TypeError) as error:
             if name not in self._failing:
                 _log.warning("%s cannot be written to %s, data is missing from now on: %s", name, self.path, error)
             self._failing.add(name)
-
-
-def _append(path: Path, line: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(line)
 
 
 def _replace(path: Path, content: bytes) -> None:
