@@ -136,7 +136,7 @@ def assert_containers_match(cluster: Cluster, namespace: str, job: Job, fleet: F
     inside = inspect(cluster, namespace, worker["metadata"]["name"], "ray-worker")
     assert variables.items() <= inside["env"].items()
     assert not [variable for variable in inside["env"] if variable.endswith("_VISIBLE_DEVICES")]
-    assert set(network["attach"]["supplementalGroups"]) == set(fleet.groups) <= set(inside["groups"])
+    assert set(network["attach"].get("supplementalGroups", ())) == set(fleet.groups) <= set(inside["groups"])
     assert (network["attach"]["capabilities"], inside["bounding"]) == (["IPC_LOCK"], CAP_IPC_LOCK)
     assert inside["seccomp"] == 2  # a filter: RuntimeDefault
     assert (inside["memory"], inside["shm"]) == (MEMORY, SHARED_MEMORY)
