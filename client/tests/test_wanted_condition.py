@@ -52,3 +52,10 @@ def test_a_status_of_the_current_generation_meets_the_condition() -> None:
     assert not resumed.is_met(job("False", generation=2))
     assert resumed.can_be_met(job("True"))
     assert not resumed.can_be_met(job("True", ended="Failed"))
+
+
+def test_a_condition_that_never_was_true_is_false() -> None:
+    reconciled = {"metadata": {"generation": 2}, "status": {"observedGeneration": 2}}
+    assert WantedCondition("Suspended", "False").is_met(reconciled)
+    assert not WantedCondition("Admitted", "False").is_met(reconciled)
+    assert not WantedCondition("Suspended", "False").is_met({"metadata": {"generation": 2}})
