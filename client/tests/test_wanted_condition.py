@@ -39,6 +39,12 @@ def test_an_unknown_condition_is_a_usage_error_before_the_connection(text: str, 
     assert message in " ".join(done.stderr.split())
 
 
+def test_a_misspelt_delete_is_found() -> None:
+    done = CliRunner().invoke(cli, ["wait", "sum", "--for=delet", "--kubeconfig", "/nonexistent"])
+    assert done.exit_code == 2
+    assert "did you mean delete?" in " ".join(done.stderr.split())
+
+
 def job(status: str, *, generation: int = 1, ended: str | None = None) -> dict[str, object]:
     conditions = [{"type": "Suspended", "status": status, "observedGeneration": 1}]
     conditions += [{"type": ended, "status": "True", "observedGeneration": 1}] if ended else []
