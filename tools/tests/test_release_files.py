@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email
 import hashlib
-import io
 import json
 import os
 import subprocess
@@ -22,6 +21,7 @@ from release.sboms import add_debian_packages, read_dpkg_status
 from release.source import PROJECTS, Source, read_tree
 from release.wheels import add_links, build_links, find_problems
 from rlt_e2e.environment import ROOT
+from rlt_e2e.tar_bytes import write_tar
 
 METADATA = "Metadata-Version: 2.4\nName: rlt\nVersion: 0.1.0\nLicense-Expression: Apache-2.0\n\n# rlt\nText.\n"
 FILES = ["rlt/__init__.py", "rlt-0.1.0.dist-info/METADATA", "rlt-0.1.0.dist-info/licenses/LICENSE"]
@@ -143,13 +143,3 @@ def test_the_last_layer_with_a_package_status_counts(tmp_path: Path) -> None:
     image.write_bytes(write_tar({"c.tar": layers["c.tar"], "manifest.json": b'[{"Layers": ["c.tar"]}]'}))
     with pytest.raises(ValueError, match="not based on Debian"):
         read_dpkg_status(image)
-
-
-def write_tar(files: dict[str, bytes]) -> bytes:
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return written.getvalue()

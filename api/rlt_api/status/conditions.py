@@ -131,6 +131,8 @@ class Reason(StrEnum):
     """ClusterReady: the RayCluster CRD is not installed."""
     KUBERAY_TOO_OLD = "KubeRayTooOld", Kind.PROBLEM
     """ClusterReady: the RayCluster CRD lacks a field that the job needs; the message names it."""
+    KUBERAY_TOO_NEW = "KubeRayTooNew", Kind.PROBLEM
+    """ClusterReady: the RayCluster CRD has replaced a field that the job needs; the message names it."""
     KUBERAY_SILENT = "KubeRaySilent", Kind.PROBLEM
     """ClusterReady: the KubeRay operator has not reconciled the RayCluster."""
     NAME_TAKEN = "NameTaken", Kind.PROBLEM

@@ -249,9 +249,9 @@ def a_failing_job_is_quarantined(step: Transition) -> None:
 
 
 def a_namespace_stays_within_its_maximum(step: Transition) -> None:
-    """No RayCluster is created while others in its cache have the accelerators of the namespace."""
+    """No RayCluster is created while others have the accelerators of the namespace, whichever replica created them."""
     created = ("POST", RAY_CLUSTER.rpartition("/")[0]) in (step.writes or ())
-    if created and not step.interrupted and step.before.process.cache.ray_clusters.get(RIVAL):
+    if created and not step.interrupted and api_paths.ray_cluster(*RIVAL) in step.before.server.objects:
         raise Violation("a RayCluster was created beside one that has all accelerators of the namespace")
 
 
