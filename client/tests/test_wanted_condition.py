@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlt.errors import UnknownConditionError
-from rlt.wanted_condition import WantedCondition, parse_wanted_condition
+from rlt.wanted_condition import DELETION, WantedCondition, parse_wanted_condition
 from rlt_cli.main import cli
 
 
@@ -40,7 +40,7 @@ def test_an_unknown_condition_is_a_usage_error_before_the_connection(text: str, 
 
 
 def test_a_misspelt_delete_is_found() -> None:
-    done = CliRunner().invoke(cli, ["wait", "sum", "--for=delet", "--kubeconfig", "/nonexistent"])
+    done = CliRunner().invoke(cli, ["wait", "sum", f"--for={DELETION[:-1]}", "--kubeconfig", "/nonexistent"])
     assert done.exit_code == 2
     assert "did you mean delete?" in " ".join(done.stderr.split())
 
