@@ -44,6 +44,7 @@ def test_a_job_with_a_volume_for_the_model_downloads_it(model: dict[str, Any], s
         (HUB, {}, {}),
         (HUB, {**VOLUME, "modelCache": {"claimName": "models", "readOnly": True}}, {}),
         (HUB, {**VOLUME, "hfHome": "/tmp/hub"}, {}),
+        (HUB, VOLUME, {"preflight": {"level": "basic", "only": True}}),
         (HUB, VOLUME, {"cluster": {"env": [{"name": "HF_HUB_OFFLINE", "value": "1"}]}}),
     ],
 )

@@ -19,13 +19,14 @@ OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 def build_download_step(spec: RLTrainingJobSpec) -> PrepareStep | None:
     """Build the step for spec.model.path.
 
-    None for a folder, without a volume that keeps the files, with HF_HUB_OFFLINE, and if the job has such a step.
+    None for a folder, without a volume that keeps the files, with HF_HUB_OFFLINE, for a job of checks alone, which
+    runs no step, and if the job has such a step.
     """
     model = spec.model
     steps = spec.framework.prepare
     if model is None or model.path is None or not HUB_NAME.fullmatch(model.path):
         return None
-    if not _keeps_downloads(spec) or _is_offline(spec):
+    if spec.preflight.only or not _keeps_downloads(spec) or _is_offline(spec):
         return None
     if any(step.name == STEP or step.command[: len(DOWNLOAD)] == DOWNLOAD for step in steps):
         return None
