@@ -596,6 +596,18 @@ CASES = [
         "remove one of them",
     ),
     Case(
+        "covariance",
+        "spec.algorithm.policyLoss",
+        {"algorithm.policyLoss": "kl_cov", "algorithm.distillation": {"modelPath": "/mnt/teacher"}},
+        "remove one of them",
+    ),
+    Case(
+        "covariance",
+        "spec.algorithm.clipCovLb",
+        {"algorithm.policyLoss": "clip_cov", "algorithm.clipCovLb": 6.0},
+        "use 4",
+    ),
+    Case(
         "router-loss",
         "spec.algorithm.routerAuxLossCoef",
         {"algorithm.routerAuxLossCoef": 0.01, "training.useTorchCompile": True},

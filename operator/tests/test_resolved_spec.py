@@ -13,7 +13,7 @@ from planned import status_of
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.job_status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_api.validation.resolved_spec import dump_resolved_spec, load_resolved_spec
-from rlt_core.job import Job, parse_job
+from rlt_core.job import MAX_KNOWN_CHARACTERS, Job, parse_job
 from rlt_operator.conditions import find_condition
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import Plan, plan
@@ -69,6 +69,22 @@ def test_an_edited_or_deleted_runtime_does_not_change_the_job(later: RuntimeSnap
     again = plan(Observed(stored(status, later)), o.NOW)
     assert image(again) == "registry.example/trainer:cpu"
     assert (again.status or status).resolved_spec == status.resolved_spec
+
+
+def test_equal_specs_of_jobs_are_parsed_once_and_mutable_fields_are_read_each_time() -> None:
+    status = accept()
+    first = stored(status, None)
+    assert stored(status, None).spec is first.spec
+    longer = stored(status, None, {**SPEC, "ttlSecondsAfterFinished": 90})
+    assert (first.spec and first.spec.ttl_seconds_after_finished) == 60
+    assert (longer.spec and longer.spec.ttl_seconds_after_finished) == 90
+
+
+def test_a_long_spec_is_not_kept_in_memory() -> None:
+    long = {**SPEC, "cluster": {**SPEC["cluster"], "env": [{"name": "TEXT", "value": "x" * MAX_KNOWN_CHARACTERS}]}}
+    status = accept(spec=long)
+    assert stored(status, None, long).spec is not stored(status, None, long).spec
+    assert stored(status, None, long).spec == stored(status, None, long).spec
 
 
 def test_an_operator_with_other_defaults_does_not_change_the_job() -> None:

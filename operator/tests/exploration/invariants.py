@@ -308,10 +308,10 @@ def is_settled(world: World) -> str | None:
     ended = phase in ("Succeeded", "Failed") and _get_result(job)
     suspended = phase == "Suspended" and job["spec"].get("suspend")
     if (ended or suspended) and released and conditions["Reconciling"]["status"] == "False":
-        is_stalled = conditions["Stalled"]["status"] == "True" and phase != "Failed"
+        is_stalled = "Stalled" in conditions and phase != "Failed"
         return f"job_converges: it is still stalled: {conditions['Stalled']['message']}" if is_stalled else None
     foreign = [path for path, text in world.server.objects.items() if is_foreign(parse(text)) and "/pods/" not in path]
-    if foreign and conditions["Stalled"]["reason"] == "NameTaken":
+    if foreign and conditions.get("Stalled", {}).get("reason") == "NameTaken":
         return None
     if world.has_lost_programs:
         return None
