@@ -1,4 +1,4 @@
-"""The training goes on without an engine in a pod of its own, until the pod and the engine have been replaced."""
+"""The training continues without an engine in a separate pod, until the pod and the engine have been replaced."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_steps_complete_before_a_lost_engine_is_replaced_and_it_joins_again(
 def test_a_program_that_is_stopped_without_an_engine_saves_its_last_step(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deleted RayCluster ends all pods at once. Those of the engines end first."""
+    """A deleted RayCluster ends all pods at once. The rollout pods end first."""
 
     async def wait_for_pod(self: RecordedProcess) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
