@@ -57,6 +57,7 @@ SCRIPTS = (
     "bench/peak_bytes.py",
     "bench/train_step.py",
     "images/check_trainer.py",
+    "images/compile_flashinfer.py",
     "tools/check_docs.py",
     "tools/check_idioms.py",
     "tools/check_terms.py",
