@@ -8,7 +8,7 @@ GPU_CHECK_PATH := bench:trainer:api:pod:trainer/tests:trainer/oracles
 BUDGET ?= 900
 IMAGES ?= operator
 
-.PHONY: help demo check test test-long machine environment lint generate timings requirements cluster-up clean-cluster \
+.PHONY: help demo check test test-long machine environment lint generate timings requirements outdated cluster-up clean-cluster \
 	image-operator image-trainer-cpu image-trainer-cuda release fuzz-api explore bench-operator bench-trainer test-models chaos gpu-check gpu-bundle
 
 help: ## list the targets
@@ -73,6 +73,9 @@ timings: ## write the tables of docs/testing.md from the last runs of the suites
 
 requirements: environment ## pin the dependencies of the distributions
 	@$(PYTHON) tools/compile_requirements.py
+
+outdated: environment ## list the pins that are behind, with their changelogs
+	@$(PYTHON) tools/outdated.py
 
 cluster-up: environment ## the embedded Kubernetes of two nodes, without the operator
 	@$(PYTHON) -m rlt_e2e.cluster up

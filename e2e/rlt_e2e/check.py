@@ -65,6 +65,7 @@ SCRIPTS = (
     "tools/check_verl_mapping.py",
     "tools/compile_requirements.py",
     "tools/generate.py",
+    "tools/outdated.py",
     "tools/program_keys.py",
     "tools/roll_keys.py",
     "tools/timings.py",
