@@ -1,7 +1,7 @@
 """List the pins that are behind: `make outdated`. For each, where its changelog is and what the index warns of.
 
-Versions of Python packages are from the index that pip is configured with, those of Go modules from the GOPROXY of
-`go env`. Only direct dependencies are listed. Nothing is changed.
+Versions of Python packages are from the index that pip is configured with, and versions of Go modules from the GOPROXY
+of `go env`. Only direct dependencies are listed. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class IndexUnreachableError(Exception):
 
 
 class Fetch(Protocol):
-    """Return the body of a page of the index, by its path or URL. None if the index does not have the page."""
+    """Return a page from the index, by its path or URL. None if the index does not have the page."""
 
     def __call__(self, path: str) -> bytes | None: ...
 
@@ -181,7 +181,7 @@ def choose_newest(files: Sequence[File]) -> Version | None:
 
 
 def read_version(file: File) -> Version | None:
-    """Return the version in the name of a file. None if the name follows no standard, as those of old files."""
+    """Return the version in the name of a file. None if the name follows no standard, as in old releases."""
     name = file["filename"]
     try:
         return parse_wheel_filename(name)[1] if name.endswith(".whl") else parse_sdist_filename(name)[1]

@@ -141,5 +141,5 @@ def test_a_module_is_described_from_what_go_list_prints() -> None:
     assert describe_module(pin, newer) == Finding(
         pin, "v1.1.0", "https://example.com/one", ("v1.0.0 is retracted: it deadlocks", "deprecated: use two")
     )
-    with pytest.raises(IndexUnreachableError, match=r"proxy does not respond: dial tcp: refused\. .*GOPROXY"):
-        describe_module(pin, {"Error": {"Err": "dial tcp:\n\trefused"}})
+    with pytest.raises(IndexUnreachableError, match=r"proxy does not respond: dial tcp: no route\. .*GOPROXY"):
+        describe_module(pin, {"Error": {"Err": "dial tcp:\n\tno route"}})
