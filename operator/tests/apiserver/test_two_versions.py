@@ -10,10 +10,10 @@ from typing import Any
 
 import observed as o
 import pytest
+import yaml
 from apiserver.in_cluster import Kubernetes, Operator
-from apiserver.later_version import VERSION, build_later_version
+from apiserver.later_version import ROOT, VERSION, build_later_version
 from apiserver.ray_head import RayHead, find_address
-from apiserver.test_crd_upgrade import CURRENT
 from apiserver.test_ray_jobs import start
 from apiserver.waiting import eventually
 from gate import Gate
@@ -22,6 +22,9 @@ from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core import names
 
 pytestmark = pytest.mark.apiserver
+
+CRDS = [yaml.safe_load(file.read_text()) for file in sorted((ROOT / "crds").glob("*.rlt.dev.yaml"))]
+"""Of this version."""
 
 
 @pytest.fixture
@@ -92,7 +95,7 @@ def rollout(
     finally:
         if rollout.leader:
             rollout.leader.kill()
-        rollout.apply_crds([CURRENT], with_field=False)
+        rollout.apply_crds(CRDS, with_field=False)
 
 
 def read_children(kubernetes: Kubernetes, namespace: str, name: str = "sum") -> dict[str, Any]:
@@ -143,7 +146,7 @@ def test_a_running_job_continues_over_an_upgrade_and_a_rollback(
         assert status["startTime"] == before["startTime"]
     assert read_children(kubernetes, namespace) == children
 
-    rollout.apply_crds([CURRENT], with_field=False)
+    rollout.apply_crds(CRDS, with_field=False)
     gate.open()
     eventually("Succeeded", lambda: kubernetes.condition(namespace, "Succeeded")[0] == "True")
     assert starts.read_text() == "x"
