@@ -15,7 +15,7 @@ from exploration.environment import is_cordoned, is_foreign
 from exploration.failing_jobs import FAILS, find_failure
 from exploration.process import Write
 from exploration.versions import NEWER_FIELD
-from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, RIVAL, World
+from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, RIVAL, SEPARATE_SPEC, World
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
@@ -129,6 +129,18 @@ def the_operators_faults_end_no_attempt(step: Transition) -> None:
     status = _get_status(step.after.job)
     if not step.after.disturbed and (status.get("attempts") or status.get("phase") == "Failed"):
         raise Violation(f"{status.get('message')}")
+
+
+def a_replaced_pod_is_forgotten(step: Transition) -> None:
+    """A rollout pod that was lost explains no failure after its successor is ready."""
+    before = step.before
+    disruption = _get_status(step.after.job).get("disruption") or {}
+    if step.name not in RECONCILIATIONS or "workerGroup" not in disruption or before.list_pending("pods"):
+        return
+    pods = [pod for pod in before.pods if not is_foreign(pod)]
+    ready = [pod for pod in pods if pod["status"].get("conditions") and "deletionTimestamp" not in pod["metadata"]]
+    if len(ready) == len(pods) == len(SEPARATE_SPEC["cluster"]["workers"]) + 1:
+        raise Violation(f"all pods are ready, and the status has {disruption}")
 
 
 def a_deadline_applies(step: Transition) -> None:
@@ -262,6 +274,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     program_ends_before_its_cluster,
     own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
+    a_replaced_pod_is_forgotten,
     a_deadline_applies,
     the_record_is_stored_before_the_cluster_is_deleted,
     a_cluster_has_a_job,

@@ -25,7 +25,7 @@ from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
 from rlt_operator.lifecycle import admission, drain, run_record, running, stopping, terminal
-from rlt_operator.memory import clocks
+from rlt_operator.memory import clocks, disruption
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Config, NamespaceUse, Observed
 from rlt_operator.reconcile import apply, blocking, children, namespace_use, plan, status, unused_programs
@@ -106,6 +106,13 @@ def the_cache_alone_decides() -> Iterator[None]:
         pass
 
     with mock.patch.multiple(Cache, refresh=refresh, refresh_pods=refresh):
+        yield
+
+
+@contextmanager
+def a_lost_rollout_pod_is_never_replaced() -> Iterator[None]:
+    """The first lost rollout pod explains each later failure, so that maxRestarts limits nothing."""
+    with mock.patch.object(disruption, "_is_complete", return_value=False):
         yield
 
 
