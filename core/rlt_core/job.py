@@ -50,7 +50,7 @@ class Job:
     """The spec as submitted, as JSON. Fields that only `spec` has come from the runtime or are defaults. Empty for a
     spec that is too large: nothing reads it."""
     findings: tuple[Finding, ...] = ()
-    """Problems of the spec."""
+    """Problems of the spec. Of a kept resolved spec: what this version does not have."""
     resolved_spec: Mapping[str, Any] | None = None
     """The resolved spec, as JSON: the kept one in the status, or the current one until the job is accepted. None if the
     spec is invalid."""
@@ -74,6 +74,11 @@ class Job:
         """Whether Succeeded or Failed is True."""
         final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
         return any(each.type in final and each.status == "True" for each in self.status.conditions)
+
+    @property
+    def has_newer_fields(self) -> bool:
+        """Whether the kept resolved spec has values of fields that only a newer operator has."""
+        return self.status.resolved_spec is not None and bool(self.findings)
 
     @property
     def is_paused(self) -> bool:
