@@ -12,7 +12,7 @@ from cases import CASES
 from rlt_api.blocks.algorithm import Algorithm, Estimator, PolicyLoss
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.validation.validate import validate_job
-from rlt_api.validation.warnings import ESTIMATORS_THAT_READ, LOSSES_THAT_READ, find_warnings
+from rlt_api.validation.warnings import ESTIMATORS_THAT_READ, LOSSES_THAT_READ, SELECTIONS_THAT_READ, find_warnings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 STEP = {"name": "data", "command": ["python3", "get.py"]}
@@ -20,8 +20,13 @@ FUNCTION = {"name": "mine:function"}
 SEPARATE = {"mode": "separate", "workerGroup": "rollout", "staleness": {"maxSteps": 2}}
 
 
-def warnings(algorithm: dict[str, Any] | None = None, rollout: dict[str, Any] | None = None) -> list[str]:
-    spec = {"algorithm": algorithm or {}, "rollout": rollout or {}, "cluster": {}, "failurePolicy": {"maxRestarts": 0}}
+def warnings(
+    algorithm: dict[str, Any] | None = None,
+    rollout: dict[str, Any] | None = None,
+    training: dict[str, Any] | None = None,
+) -> list[str]:
+    blocks = {"algorithm": algorithm or {}, "rollout": rollout or {}, "training": training or {}}
+    spec = {**blocks, "cluster": {}, "failurePolicy": {"maxRestarts": 0}}
     return list(find_warnings(RLTrainingJobSpec.model_validate(spec)))
 
 
@@ -49,6 +54,11 @@ def test_invalid_jobs_have_warnings_as_well() -> None:
         ),
         ({"policyLoss": "sapo", "clipRatio": 0.3}, "clipRatio: 0.3: policyLoss sapo does not use it"),
         ({"tauNeg": 1.2}, "tauNeg: 1.2: policyLoss vanilla does not use it; it is used by sapo"),
+        ({"clipCovUb": 4.0}, "clipCovUb: 4.0: policyLoss vanilla does not use it; it is used by clip_cov"),
+        (
+            {"policyLoss": "clip_cov", "klCovRatio": 0.1},
+            "klCovRatio: 0.1: policyLoss clip_cov does not use it; it is used by kl_cov",
+        ),
         ({"lam": 0.95}, "lam: 0.95: advEstimator grpo does not use it; it is used by gae"),
         ({"advEstimator": "remax", "gamma": 0.99}, "gamma: 0.99: advEstimator remax does not use it"),
         ({"advEstimator": "rloo", "normAdvByStdInGrpo": False}, "normAdvByStdInGrpo: False: advEstimator rloo"),
@@ -112,6 +122,15 @@ def test_other_losses_than_the_clipped_ones_have_a_gradient_in_bypass_mode() -> 
     (found,) = warnings(algorithm, {"topP": 0.5})
     assert "the ratio of the loss is from 0.5 to 1" in found
     assert not warnings({**algorithm, "policyLoss": "vanilla"}, {"topP": 0.5})  # an error
+
+
+def test_kl_cov_needs_a_second_optimizer_step() -> None:
+    algorithm = {"policyLoss": "kl_cov"}
+    one = {"trainBatchSize": 8, "ppoMiniBatchSize": 8}
+    (found,) = warnings(algorithm, training=one)
+    assert "adds no distance from the old policy" in found
+    assert not warnings(algorithm, training={**one, "ppoMiniBatchSize": 4})
+    assert not warnings(algorithm, training={**one, "ppoEpochs": 2})
 
 
 HUB = {"data": {"hub": {"name": "openai/gsm8k"}}, "rewards": [{"name": "gsm8k"}]}
@@ -248,6 +267,6 @@ def test_a_setting_without_effect_is_warned_about(spec: dict[str, Any], expected
 
 
 def test_the_tables_name_fields_and_choices() -> None:
-    assert {*LOSSES_THAT_READ, *ESTIMATORS_THAT_READ} <= Algorithm.model_fields.keys()
+    assert {*LOSSES_THAT_READ, *SELECTIONS_THAT_READ, *ESTIMATORS_THAT_READ} <= Algorithm.model_fields.keys()
     assert {each for names in LOSSES_THAT_READ.values() for each in names} <= set(get_args(PolicyLoss))
     assert {each for names in ESTIMATORS_THAT_READ.values() for each in names} <= set(get_args(Estimator))

@@ -157,7 +157,7 @@ TABLE: dict[str, dict[str, Any]] = {
 """Name -> changes of VERL, valid for versions 0.5 and 0.9."""
 ONLY_0_9: dict[str, dict[str, Any]] = {
     "frozen-vision-tower": {"data.imageKey": "images", "model.freezeVisionTower": True},
-    **{name: {"algorithm.policyLoss": name} for name in ("gspo", "cispo", "sapo")},
+    **{name: {"algorithm.policyLoss": name} for name in ("gspo", "cispo", "sapo", "clip_cov", "kl_cov")},
     "dapo": {
         "algorithm": {
             "klLossCoef": 0,

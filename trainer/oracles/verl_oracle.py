@@ -107,6 +107,42 @@ def loss(*, name: str, mode: str, old: str, weighted: bool, clip: tuple[float, f
     return {"value": value.item(), "gradient": log_probs.grad, "metrics": metrics}
 
 
+def covariances() -> list[dict[str, Any]]:
+    """clip_cov and kl_cov, which select tokens. At random only where `share` of the tokens are fewer than there are."""
+    cases = []
+    for name, mode, (old, low, high), share in product(
+        ["clip_cov", "kl_cov"],
+        MODES[:3],
+        [("log_probs", 0.2, 0.2), ("old_log_probs", 0.9, 9.0), ("old_log_probs", 0.1, 0.3)],
+        [0.001, 0.1, 1.0],
+    ):
+        settings = {"share": share, "low": 0.2, "high": 1.5, "coef": 0.7}
+        config = ActorConfig(
+            strategy="fsdp",
+            rollout_n=1,
+            ppo_micro_batch_size_per_gpu=1,
+            clip_ratio_low=low,
+            clip_ratio_high=high,
+            loss_agg_mode=mode,
+            policy_loss=PolicyLossConfig(
+                loss_mode=name,
+                clip_cov_ratio=share,
+                kl_cov_ratio=share,
+                clip_cov_lb=0.2,
+                clip_cov_ub=1.5,
+                ppo_kl_coef=0.7,
+            ),
+        )
+        log_probs = INPUTS["log_probs"].clone().requires_grad_()
+        torch.manual_seed(0)
+        arguments = (INPUTS[old], log_probs, INPUTS["advantages"], MASK, mode, config)
+        value, metrics = core_algos.get_policy_loss_fn(name)(*arguments, INPUTS["weights"])
+        value.backward()
+        case = {"name": name, "mode": mode, "old": old, "clip": [low, high], **settings}
+        cases.append({**case, "value": value.item(), "gradient": log_probs.grad, "metrics": metrics})
+    return cases
+
+
 def bypassed() -> list[dict[str, Any]]:
     """The loss without the old policy's log-probabilities: the rollout's are in their place."""
     cases = []
@@ -295,6 +331,7 @@ if __name__ == "__main__":
             "inputs": INPUTS,
             "advantages": advantages(),
             "losses": losses(),
+            "covariances": covariances(),
             "bypassed": bypassed(),
             "distilled": distilled(),
             "aggregations": aggregations(),

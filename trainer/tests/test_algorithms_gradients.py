@@ -30,10 +30,12 @@ ADVANTAGES = normal()
 
 
 @pytest.mark.parametrize("convention", ["verl", "trl"])
-@pytest.mark.parametrize("name", ["vanilla", "sapo", "geo_mean", "gpg"])
+@pytest.mark.parametrize("name", ["vanilla", "sapo", "geo_mean", "gpg", "clip_cov", "kl_cov"])
 def test_policy_loss_and_kl(name: str, convention: ConventionName) -> None:
     def loss(log_probs: Tensor) -> Tensor:
-        inputs = LossInputs(log_probs, OLD, ADVANTAGES, MASK, clip_ratio_c=3.0, convention=convention)
+        inputs = LossInputs(
+            log_probs, OLD, ADVANTAGES, MASK, is_selected=OLD < -0.5, clip_ratio_c=3.0, convention=convention
+        )
         return masked_sum(POLICY_LOSSES[name](inputs).loss + kl_loss(inputs, REFERENCE), MASK)
 
     assert gradcheck(loss, LOG_PROBS.clone().requires_grad_())

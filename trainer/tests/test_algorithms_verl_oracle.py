@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch.testing import assert_close
 
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs
 from rlt_trainer.algorithms.aggregation import aggregate
+from rlt_trainer.algorithms.covariance import choose_between, choose_highest, select_by_covariance
 from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
 from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, value_loss
@@ -101,6 +103,50 @@ def test_policy_losses(case: dict[str, Any]) -> None:
     assert result.metrics.keys() == case["metrics"].keys()
     for name, expected in case["metrics"].items():
         close(masked_sum(result.metrics[name], MASK) / TOKENS, expected)
+
+
+@pytest.mark.parametrize(
+    "case", ORACLE["covariances"], ids=lambda c: f"{c['name']}-{c['mode']}-{c['old']}-{c['clip'][0]}-{c['share']}"
+)
+def test_covariance_losses(case: dict[str, Any]) -> None:
+    """verl excludes clipped tokens from the choice of clip_cov. Their gradient is 0 either way."""
+    low, high = case["clip"]
+    is_random = case["name"] == "clip_cov" and case["share"] < 1
+    is_clipped = case["name"] == "clip_cov" and case["old"] != "log_probs" and low == 0.1
+    choose = choose_between(case["low"], case["high"], np.random.default_rng(0))
+    if case["name"] == "kl_cov":
+        choose = choose_highest
+    log_probs = INPUTS["log_probs"].clone().requires_grad_()
+    groups = torch.zeros(SEQUENCES)
+    share = 1.0 if is_random else case["share"]
+    candidates = select_by_covariance(INPUTS["advantages"], log_probs.detach(), MASK, groups, share, choose)
+    gradient = torch.tensor(case["gradient"], dtype=torch.float64)
+    selected = candidates & (gradient == 0) if is_random else candidates  # those that verl's random numbers select
+    inputs = LossInputs(
+        log_probs,
+        INPUTS[case["old"]],
+        INPUTS["advantages"],
+        MASK,
+        weights=INPUTS["weights"],
+        is_selected=selected,
+        clip_ratio_low=low,
+        clip_ratio_high=high,
+        ppo_kl_coef=case["coef"],
+    )
+    result = POLICY_LOSSES[case["name"]](inputs)
+    loss = aggregate(result.loss, MASK, case["mode"], total_tokens=TOKENS, total_sequences=SEQUENCES)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert log_probs.grad is not None
+    close(log_probs.grad, gradient)
+    close(masked_sum(result.metrics["actor/ppo_kl"], MASK) / TOKENS, case["metrics"]["actor/ppo_kl"])
+    assert result.metrics.keys() == case["metrics"].keys()
+    if is_clipped:
+        return
+    close(loss.detach(), case["value"])
+    if case["name"] == "clip_cov":
+        close(masked_sum(result.metrics["actor/pg_clipfrac"], MASK) / TOKENS, case["metrics"]["actor/pg_clipfrac"])
+        ours = select_by_covariance(INPUTS["advantages"], log_probs.detach(), MASK, groups, case["share"], choose)
+        assert int(ours.sum()) == int(selected.sum())
 
 
 @pytest.mark.parametrize("case", ORACLE["bypassed"], ids=lambda case: case["mode"])

@@ -54,6 +54,8 @@ RATIOS = torch.tensor([[2.0, 0.5, 0.6], [4.0, 1.0, 1.0]])
 ADVANTAGES = torch.tensor([[1.0, 1.0, -1.0], [-1.0, 0.0, 0.0]])
 DIVERGENCE = torch.tensor([[0.5, -0.25, 0.1], [0.3, 0.0, 0.0]])
 """Log-probability of the policy minus the reference's."""
+SELECTED = torch.tensor([[False, True, False], [False, False, False]])
+"""The token that clip_cov and kl_cov select."""
 TEMPERATURE = 0.7
 
 
@@ -76,7 +78,9 @@ class Update:
     def step(self, advantages: torch.Tensor = ADVANTAGES) -> UpdateResult:
         old = self.log_probs - RATIOS.log()
         reference = self.log_probs - DIVERGENCE
-        experience = Experience(SEQUENCES, old, advantages, ref_log_probs=reference, teacher_log_probs=reference)
+        experience = Experience(
+            SEQUENCES, old, advantages, ref_log_probs=reference, teacher_log_probs=reference, selected=SELECTED
+        )
         return self.actor.update(MiniBatch(experience, total_tokens=4, total_sequences=2))
 
     def state(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -343,6 +347,7 @@ ROWS = (
     Row(f"{A}.policyLoss", "gspo", loss, (-2 * SEQUENCE_RATIO + SEQUENCE_RATIO + 4.0) / 4),
     Row(f"{A}.tauPos", 2.0, loss, sapo_loss(2.0, 1.05), {f"{A}.policyLoss": "sapo"}),
     Row(f"{A}.tauNeg", 2.0, loss, sapo_loss(1.0, 2.0), {f"{A}.policyLoss": "sapo"}),
+    Row(f"{A}.ppoKlCoef", 0.3, loss, (-2 - 0.5 + 0.6 + 4.0 + 0.3 * math.log(2)) / 4, {f"{A}.policyLoss": "kl_cov"}),
     Row(f"{A}.clipRatio", 0.3, loss, (-1.3 - 0.5 + 0.7 + 4.0) / 4),
     Row(f"{A}.clipRatioLow", 0.3, loss, (-1.2 - 0.5 + 0.7 + 4.0) / 4),
     Row(f"{A}.clipRatioHigh", 0.5, loss, (-1.5 - 0.5 + 0.8 + 4.0) / 4),
@@ -397,6 +402,10 @@ ELSEWHERE = {
     "test_the_overlong_penalty_grows_linearly_within_its_buffer",
     f"{A}.maskTruncatedCompletions": "test_experience.py::test_truncated_responses_are_masked_and_count_in_their_group",
     f"{A}.topEntropyQuantile": "test_top_entropy.py::test_the_update_learns_from_the_selected_tokens_alone",
+    **{
+        f"{A}.{field}": "test_covariance.py::test_each_setting_changes_the_selected_tokens"
+        for field in ("clipCovRatio", "clipCovLb", "clipCovUb", "klCovRatio")
+    },
     f"{DISTILLATION}.modelPath": "test_distillation.py::test_a_teacher_is_loaded_by_path_and_revision",
     f"{DISTILLATION}.modelRevision": "test_distillation.py::test_a_teacher_is_loaded_by_path_and_revision",
     f"{A}.routerAuxLossCoef": "test_policy_router_loss.py::test_the_coefficient_scales_the_gradient",

@@ -20,7 +20,7 @@ Estimator = Literal[
     "opo",
     "grpo_passk",
 ]
-PolicyLoss = Literal["vanilla", "gspo", "cispo", "sapo", "geo_mean", "gpg", "dppo_tv", "dppo_kl"]
+PolicyLoss = Literal["vanilla", "gspo", "cispo", "sapo", "geo_mean", "gpg", "dppo_tv", "dppo_kl", "clip_cov", "kl_cov"]
 KlEstimator = Literal["kl", "abs", "mse", "low_var_kl"]
 LossKlEstimator = Literal["kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "low_var_kl+"]
 Rejection = Literal[
@@ -181,13 +181,25 @@ class Algorithm(ApiModel):
     policy_loss: PolicyLoss = "vanilla"
     """The policy loss: verl's policy_loss.loss_mode. vanilla is PPO's clipped loss, gspo clips the ratio of whole
     responses, cispo and sapo weight tokens instead of clipping. geo_mean is GMPO, dppo_tv and dppo_kl leave out tokens
-    whose probability changed by more than the clip range, and gpg has no ratio: see docs/algorithms.md."""
+    whose probability changed by more than the clip range, and gpg has no ratio. clip_cov and kl_cov select the tokens
+    whose probability rises most with their advantage: see docs/algorithms.md."""
     policy_loss_function: PythonFunction | None = None
     """A user-defined function instead of policyLoss. Its signature is in docs/algorithms.md."""
     tau_pos: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """The temperature of sapo for positive advantages."""
     tau_neg: Annotated[float, Field(gt=0, le=1000)] = 1.05
     """The temperature of sapo for negative advantages."""
+    clip_cov_ratio: Annotated[float, Field(gt=0, le=1)] = 0.0002
+    """Maximum share of the tokens of a mini-batch that clip_cov leaves out (arXiv 2505.22617), at least one token."""
+    clip_cov_lb: Annotated[float, Field(ge=-1e6, le=1e6)] = 1.0
+    """Lower bound of the covariances among which clip_cov selects at random."""
+    clip_cov_ub: Annotated[float, Field(ge=-1e6, le=1e6)] = 5.0
+    """Upper bound of the covariances among which clip_cov selects at random."""
+    kl_cov_ratio: Annotated[float, Field(gt=0, le=1)] = 0.0002
+    """Share of the tokens of a mini-batch for which kl_cov adds the distance from the old policy (arXiv 2505.22617):
+    those with the highest covariance, at least one."""
+    ppo_kl_coef: Coefficient = 0.1
+    """Coefficient of this distance in kl_cov."""
     clip_ratio: Ratio = 0.2
     """Clip range of PPO: ratios are clipped to 1 - clipRatio and 1 + clipRatio."""
     clip_ratio_low: Ratio | None = None

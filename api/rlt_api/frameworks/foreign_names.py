@@ -44,6 +44,8 @@ ESTIMATORS = {
     "gmpo": ("grpo", "policyLoss: geo_mean"),
     "dppo": ("grpo", "policyLoss: dppo_tv"),
     "gpg": ("grpo", "policyLoss: gpg"),
+    "clip_cov": ("grpo", "policyLoss: clip_cov"),
+    "kl_cov": ("grpo", "policyLoss: kl_cov"),
     "ppo": ("gae", "critic: {}"),
     "reinforce": ("reinforce_plus_plus", ""),
     "reinforce++": ("reinforce_plus_plus", ""),

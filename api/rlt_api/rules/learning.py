@@ -194,6 +194,24 @@ def validate_top_entropy(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield conflict(field, share, "spec.algorithm.policyLoss", message=message, rule=rule)
 
 
+def validate_covariance(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """policyLoss clip_cov and kl_cov select tokens by the advantages of the rewards, which a distillation replaces;
+    clipCovLb must be below clipCovUb."""
+    algorithm = spec.algorithm
+    loss = algorithm.policy_loss
+    rule = "covariance"
+    field = "spec.algorithm.policyLoss"
+    if loss in ("clip_cov", "kl_cov") and algorithm.distillation:
+        message = "selects tokens by the advantages of the rewards, and algorithm.distillation has others"
+        yield conflict(field, loss, "spec.algorithm.distillation", message=message, rule=rule)
+    low = algorithm.clip_cov_lb
+    high = algorithm.clip_cov_ub
+    if low >= high:
+        message = f"is not below clipCovUb {high:g}"
+        involved = ("spec.algorithm.clipCovUb",)
+        yield replaceable("spec.algorithm.clipCovLb", f"{low:g}", message, high - 1, rule=rule, involved=involved)
+
+
 RULES = (
     validate_lr_decay,
     validate_training_end,
@@ -204,5 +222,6 @@ RULES = (
     validate_user_defined_functions,
     validate_rollout_correction,
     validate_top_entropy,
+    validate_covariance,
 )
 BUILTIN_RULES = (validate_router_loss, validate_router_bias)

@@ -36,7 +36,7 @@ from rlt_api.validation.unlikely_values import (
     warn_weights,
 )
 
-CLIPPING_LOSSES = ("vanilla", "gspo", "cispo", "geo_mean", "dppo_tv", "dppo_kl")
+CLIPPING_LOSSES = ("vanilla", "gspo", "cispo", "geo_mean", "dppo_tv", "dppo_kl", "clip_cov")
 LOSSES_THAT_READ = {
     "clip_ratio": CLIPPING_LOSSES,
     "clip_ratio_low": CLIPPING_LOSSES,
@@ -44,8 +44,16 @@ LOSSES_THAT_READ = {
     "clip_ratio_c": ("vanilla", "dppo_tv", "dppo_kl"),
     "tau_pos": ("sapo",),
     "tau_neg": ("sapo",),
+    "ppo_kl_coef": ("kl_cov",),
 }
 """Settings of spec.algorithm -> the values of policyLoss that read them."""
+SELECTIONS_THAT_READ = {
+    "clip_cov_ratio": ("clip_cov",),
+    "clip_cov_lb": ("clip_cov",),
+    "clip_cov_ub": ("clip_cov",),
+    "kl_cov_ratio": ("kl_cov",),
+}
+"""Settings of spec.algorithm -> the values of policyLoss whose selection of tokens reads them."""
 ESTIMATORS_THAT_READ = {
     "norm_adv_by_std_in_grpo": ("grpo", "grpo_passk"),
     "gamma": ("gae", "reinforce_plus_plus"),
@@ -75,6 +83,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
         yield from _warn_memory(spec)
         yield from _warn_staleness_without_correction(spec)
         yield from _warn_unread_settings(spec.algorithm)
+        yield from _warn_kl_cov_without_distance(spec)
         yield from warn_learning_rate(spec)
         yield from warn_training_on_cpus(spec)
         yield from warn_weights(spec)
@@ -131,7 +140,8 @@ def _warn_staleness_without_correction(spec: RLTrainingJobSpec) -> Iterator[str]
 def _warn_unread_settings(algorithm: Algorithm) -> Iterator[str]:
     """Settings that the chosen loss or estimator does not read."""
     if algorithm.policy_loss_function is None:
-        yield from _warn_unread(algorithm, LOSSES_THAT_READ, f"policyLoss {algorithm.policy_loss}")
+        readers = LOSSES_THAT_READ | SELECTIONS_THAT_READ
+        yield from _warn_unread(algorithm, readers, f"policyLoss {algorithm.policy_loss}")
     if algorithm.advantage_function is None:
         yield from _warn_unread(algorithm, ESTIMATORS_THAT_READ, f"advEstimator {algorithm.adv_estimator}")
     if algorithm.kl_loss_coef == 0:
@@ -139,6 +149,18 @@ def _warn_unread_settings(algorithm: Algorithm) -> Iterator[str]:
     if algorithm.kl_in_reward is not None and algorithm.kl_in_reward.type == "fixed":
         path = "spec.algorithm.klInReward"
         yield from _warn_unread(algorithm.kl_in_reward, {"target_kl": (), "horizon": ()}, "type fixed", path)
+
+
+def _warn_kl_cov_without_distance(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """At the first optimizer step of a batch the policy is the old one: kl_cov adds nothing there."""
+    training = spec.training
+    size = training.ppo_mini_batch_size or training.train_batch_size
+    has_one_update = training.ppo_epochs == 1 and size == training.train_batch_size
+    if spec.algorithm.policy_loss == "kl_cov" and has_one_update:
+        yield (
+            "spec.algorithm.policyLoss: kl_cov: the only optimizer step of a batch adds no distance from the old "
+            "policy; use a ppoMiniBatchSize below trainBatchSize, or ppoEpochs above 1"
+        )
 
 
 def _warn_unread(

@@ -285,13 +285,16 @@ def user_creates_labelled_pod(world: World) -> bool:
 
 
 def rival_takes_accelerators(world: World) -> bool:
-    """The RayCluster of another job has all accelerators that the runtime permits to the namespace."""
-    if api_paths.ray_cluster(*RIVAL) in world.server.objects:
+    """The leader creates the RayCluster of another job, with all accelerators that the namespace may have.
+
+    Its cache has the response. A replica that leads later may lack it.
+    """
+    if {api_paths.ray_cluster(*RIVAL), RAY_CLUSTER} & world.server.objects.keys():
         return False
     container = {"resources": {"limits": {GPU: "1"}}}
     spec = {"workerGroupSpecs": [{"replicas": 1, "template": {"spec": {"containers": [container]}}}]}
     cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(RIVAL[1]), "spec": spec}
-    world.server.create(api_paths.ray_clusters(NAMESPACE), cluster)
+    world.process.cache.put(world.server.create(api_paths.ray_clusters(NAMESPACE), cluster))
     return True
 
 

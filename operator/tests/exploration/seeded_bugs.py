@@ -28,7 +28,7 @@ from rlt_operator.lifecycle import admission, drain, run_record, running, stoppi
 from rlt_operator.memory import clocks, disruption
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Config, NamespaceUse, Observed
-from rlt_operator.reconcile import apply, blocking, children, plan, status, unused_programs
+from rlt_operator.reconcile import apply, blocking, children, namespace_use, plan, status, unused_programs
 from rlt_operator.reconcile import reconcile as reconciliation
 from rlt_operator.reconcile.backoff import Backoff
 from rlt_operator.reconcile.children import write_child as write_child_of_job
@@ -326,6 +326,17 @@ def a_cancelled_request_keeps_its_slot() -> Iterator[None]:
 def the_accelerators_of_others_do_not_count() -> Iterator[None]:
     """The maximum of the namespace applies to each job alone."""
     with mock.patch.object(NamespaceUse, "fits", property(lambda use: use.needed <= use.maximum)):
+        yield
+
+
+@contextmanager
+def a_leader_trusts_its_watch_of_ray_clusters() -> Iterator[None]:
+    """It lacks one that the leader before it has created a moment before."""
+
+    async def complete(api: KubernetesApi, cache: Cache, path: str) -> None:
+        """Reads nothing."""
+
+    with mock.patch.object(namespace_use, "_complete", complete):
         yield
 
 

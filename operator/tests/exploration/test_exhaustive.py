@@ -14,7 +14,7 @@ BOUNDS = {
     "an upgrade": Bounds(upgrades=1, depth=8, starts=("new",)),
     "a rollback and a disturbance": Bounds(disturbances=1, upgrades=1, newer=True, depth=3, starts=("running",)),
     "a job on which the operator fails": Bounds(breakages=1, depth=4),
-    "a rival": Bounds(rivals=1, depth=8, starts=("new",)),
+    "a rival and an upgrade": Bounds(rivals=1, upgrades=1, depth=8, starts=("new",)),
     "a lost rollout pod": Bounds(losses=1, depth=9, starts=("starting", "running")),
 }
 DEEP_BOUNDS = {

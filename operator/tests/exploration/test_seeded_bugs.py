@@ -145,6 +145,11 @@ SEEDED = [
         Bounds(rivals=1, depth=3, starts=NEW),
     ),
     Seeded(
+        bugs.a_leader_trusts_its_watch_of_ray_clusters,
+        a_namespace_stays_within_its_maximum.__name__,
+        Bounds(rivals=1, upgrades=1, depth=4, starts=NEW),
+    ),
+    Seeded(
         bugs.a_job_that_waits_for_accelerators_is_not_requeued,
         the_operators_faults_end_no_attempt.__name__,
         Bounds(rivals=1, depth=3, starts=NEW),

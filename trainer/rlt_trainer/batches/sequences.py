@@ -203,6 +203,8 @@ class Experience(Rows):
     the first optimizer step of their policy. None: no row."""
     rollout_log_probs: Tensor | None = None
     """[B, T], float32: of the engine, finite, for the weights of `own_pass`. None: it has no weights."""
+    selected: Tensor | None = None
+    """[B, T], bool: the tokens that policyLoss clip_cov or kl_cov selects. None: another loss."""
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -232,6 +234,7 @@ class Experience(Rows):
             self.returns,
             self.teacher_log_probs,
             self.rollout_log_probs,
+            self.selected,
         )
         flat = [None if each is None else flatten_rows(each, lengths) for each in values]
         return _build_experience, (self.sequences, lengths, flat, self.trajectories, self.own_pass)
@@ -322,9 +325,17 @@ def _build_experience(
     own_pass: Tensor | None,
 ) -> Experience:
     width = sequences.responses.shape[1]
-    old_log_probs, advantages, ref_log_probs, weights, values, returns, teacher_log_probs, rollout_log_probs = (
-        None if each is None else pad_rows(split_rows(each, lengths), np.float32, width=width) for each in flat
-    )
+    (
+        old_log_probs,
+        advantages,
+        ref_log_probs,
+        weights,
+        values,
+        returns,
+        teacher_log_probs,
+        rollout_log_probs,
+        selected,
+    ) = (None if each is None else pad_rows(split_rows(each, lengths), np.float32, width=width) for each in flat)
     assert old_log_probs is not None
     assert advantages is not None
     return Experience(
@@ -339,4 +350,5 @@ def _build_experience(
         trajectories,
         own_pass,
         rollout_log_probs,
+        None if selected is None else selected.bool(),
     )

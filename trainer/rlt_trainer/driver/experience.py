@@ -15,7 +15,6 @@ from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import ESTIMATORS, AdvantageInputs, Advantages, Estimator, place_at_last_token
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
 from rlt_trainer.algorithms.rollout_correction import is_bypassed
-from rlt_trainer.algorithms.top_entropy import select_top_entropy
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.batches.rollout_batch import RolloutBatch, compute_group_numbers
 from rlt_trainer.batches.sequences import Experience, Sequences
@@ -28,9 +27,9 @@ from rlt_trainer.driver.old_log_probs import (
     compute_log_probs,
     compute_pass_metrics,
     correct_rollouts,
-    find_mini_batches,
     find_own_rows,
 )
+from rlt_trainer.driver.token_selection import select_tokens
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -124,15 +123,19 @@ def build_experience(
         estimated = _estimate(config, batch, token_rewards, joined, passes.values)
     advantages = trajectories.split(estimated.advantages)
     returns = trajectories.split(estimated.returns)
-    weights, entropy_metrics = _select_entropies(config, passes, mask, trajectories.numbers, correction.weights)
     sequences = replace(sequences, response_mask=mask)
+    selection = select_tokens(
+        config, advantages, passes.old_log_probs, passes.entropy, mask, trajectories.numbers, consumed=batch.consumed
+    )
+    weights = selection.apply(correction.weights)
     experience = _gather(algorithm, batch, sequences, advantages, returns, passes, weights, engine)
+    experience = replace(experience, selected=selection.by_covariance)
     rewards = torch.where(joined.any(-1), token_rewards.sum(-1), torch.nan)
     metrics = compute_rollout_metrics(sequences, batch, rewards, advantages, config.data.max_response_length)
     if passes.entropy is not None and passes.own_rows is None:  # else the update reports the entropy
         metrics |= compute_pass_metrics(sequences, passes.old_log_probs, passes.entropy, engine) | correction.metrics
     metrics |= {"rollout_corr/invalid_log_probs": float((scored & ~engine.mask).count_nonzero())}
-    metrics |= kl_metrics | entropy_metrics
+    metrics |= kl_metrics | selection.metrics
     if passes.values is not None:
         metrics |= compute_critic_metrics(passes.values, returns, scored)
     metrics |= batch.scores.metrics() | (compute_source_metrics(batch) if config.data.mixture else {})
@@ -189,24 +192,6 @@ def _select_tokens(algorithm: Algorithm, batch: RolloutBatch, scored: Tensor, fi
             "leaves them out. Increase data.maxResponseLength, or remove maskTruncatedCompletions."
         )
     return mask
-
-
-def _select_entropies(
-    config: TrainingConfig, passes: _Passes, mask: Tensor, trajectories: Tensor, weights: Tensor | None
-) -> tuple[Tensor | None, dict[str, float]]:
-    """Return the weights [S, T], 0 for the tokens of `mask` that algorithm.topEntropyQuantile leaves out, and a metric.
-
-    trajectories: [S], the trajectory of each row.
-    """
-    share = config.algorithm.top_entropy_quantile
-    if share == 1:
-        return weights, {}
-    assert passes.entropy is not None
-    mini_batches = find_mini_batches(config, trajectories)
-    selected, thresholds = select_top_entropy(passes.entropy, mask, mini_batches, share)
-    chosen = selected.to(torch.float32)
-    metrics = {"actor/top_entropy_threshold": float(thresholds.mean())}
-    return chosen if weights is None else weights * chosen, metrics
 
 
 def _place_rewards(

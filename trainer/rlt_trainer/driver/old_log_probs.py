@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.rollout_correction import (
     Correction,
@@ -45,14 +46,20 @@ class EngineLogProbs:
 def needs_pass(config: TrainingConfig) -> bool:
     """Whether the log-probabilities of all rows are needed before the first update, or again after it.
 
-    A KL term in the reward changes the advantages, a rejection the denominators of the loss, and the entropies of a
-    mini-batch select its tokens. A critic may be trained in steps without an update of the policy.
+    A KL term in the reward changes the advantages, a rejection the denominators of the loss, and the entropies or
+    covariances of a mini-batch select its tokens. A critic may be trained in steps without an update of the policy.
     """
     algorithm = config.algorithm
     correction = algorithm.rollout_correction
     is_rejecting = correction is not None and correction.rejection is not None
+    is_selecting = algorithm.top_entropy_quantile < 1 or selects_by_covariance(algorithm)
     has_other_readers = algorithm.kl_in_reward is not None or algorithm.critic is not None or is_rejecting
-    return has_other_readers or algorithm.top_entropy_quantile < 1 or config.training.ppo_epochs > 1
+    return has_other_readers or is_selecting or config.training.ppo_epochs > 1
+
+
+def selects_by_covariance(algorithm: Algorithm) -> bool:
+    """Whether the policy loss treats tokens differently whose probability rises with their advantage."""
+    return algorithm.policy_loss in ("clip_cov", "kl_cov")
 
 
 def find_mini_batches(config: TrainingConfig, trajectories: Tensor) -> Tensor:

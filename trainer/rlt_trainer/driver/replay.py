@@ -148,6 +148,11 @@ def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
         raise ValueError(f"Step {step} was recorded without the reference's log-probabilities: set klLossCoef to 0.")
     if config.algorithm.distillation is not None and experience.teacher_log_probs is None:
         raise ValueError(f"Step {step} was recorded without a teacher: remove algorithm.distillation.")
+    if config.algorithm.policy_loss in ("clip_cov", "kl_cov") and experience.selected is None:
+        raise ValueError(
+            f"Step {step} was recorded without the tokens that {config.algorithm.policy_loss} selects: use another "
+            "algorithm.policyLoss."
+        )
     if config.algorithm.critic is not None and experience.values is None:
         raise ValueError(f"Step {step} was recorded without a critic's values: remove algorithm.critic.")
 

@@ -87,11 +87,13 @@ class PolicyObjective:
             micro.advantages,
             micro.sequences.response_mask,
             weights=weights,
+            is_selected=micro.selected,
             clip_ratio_low=algorithm.clip_ratio_low or algorithm.clip_ratio,
             clip_ratio_high=algorithm.clip_ratio_high or algorithm.clip_ratio,
             clip_ratio_c=algorithm.clip_ratio_c,
             tau_pos=algorithm.tau_pos,
             tau_neg=algorithm.tau_neg,
+            ppo_kl_coef=algorithm.ppo_kl_coef,
             convention=algorithm.convention,
         )
 

@@ -185,6 +185,17 @@ def _list_actor(spec: RLTrainingJobSpec, model: Model) -> Settings:
         }
     if algorithm.policy_loss == "sapo":
         settings |= {f"{ACTOR}.tau_pos": algorithm.tau_pos, f"{ACTOR}.tau_neg": algorithm.tau_neg}
+    if algorithm.policy_loss == "clip_cov":
+        settings |= {
+            f"{ACTOR}.policy_loss.clip_cov_ratio": algorithm.clip_cov_ratio,
+            f"{ACTOR}.policy_loss.clip_cov_lb": algorithm.clip_cov_lb,
+            f"{ACTOR}.policy_loss.clip_cov_ub": algorithm.clip_cov_ub,
+        }
+    if algorithm.policy_loss == "kl_cov":
+        settings |= {
+            f"{ACTOR}.policy_loss.kl_cov_ratio": algorithm.kl_cov_ratio,
+            f"{ACTOR}.policy_loss.ppo_kl_coef": algorithm.ppo_kl_coef,
+        }
     return settings
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlt_trainer.algorithms.losses.covariance import clip_cov, kl_cov
 from rlt_trainer.algorithms.losses.distillation import distillation_advantages
 from rlt_trainer.algorithms.losses.divergence import dppo_kl, dppo_tv
 from rlt_trainer.algorithms.losses.inputs import LossInputs, TokenLoss
@@ -32,5 +33,7 @@ POLICY_LOSSES: dict[str, PolicyLossFunction] = {
     "gpg": gpg,
     "dppo_tv": dppo_tv,
     "dppo_kl": dppo_kl,
+    "clip_cov": clip_cov,
+    "kl_cov": kl_cov,
 }
 """Policy losses by verl's names (verl 0.9.1, policy_loss.loss_mode)."""

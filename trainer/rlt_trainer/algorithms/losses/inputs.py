@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from rlt_trainer.algorithms.conventions import CONVENTIONS, Convention, ConventionName
@@ -24,6 +25,8 @@ class LossInputs:
     """[B, T], bool: the tokens that the policy sampled."""
     weights: Tensor | None = None
     """[B, T]: factor of each token's loss (rollout correction, topEntropyQuantile). None: 1."""
+    is_selected: Tensor | None = None
+    """[B, T], bool: the tokens that clip_cov and kl_cov treat differently. None: no token."""
     clip_ratio_low: float = 0.2
     clip_ratio_high: float = 0.2
     """The ratio is clipped to 1 - clip_ratio_low and 1 + clip_ratio_high."""
@@ -32,6 +35,8 @@ class LossInputs:
     tau_pos: float = 1.0
     tau_neg: float = 1.05
     """sapo: steepness for positive advantages (tau_pos) and for the others (tau_neg)."""
+    ppo_kl_coef: float = 0.1
+    """kl_cov: coefficient of the distance from the old policy."""
     convention: ConventionName = "verl"
 
     def __post_init__(self) -> None:
@@ -43,6 +48,11 @@ class LossInputs:
     @property
     def bounds(self) -> Convention:
         return CONVENTIONS[self.convention]
+
+    @property
+    def selected(self) -> Tensor:
+        """[B, T], bool: the tokens that clip_cov and kl_cov treat differently."""
+        return torch.zeros_like(self.mask) if self.is_selected is None else self.is_selected & self.mask
 
     @property
     def log_ratio(self) -> Tensor:
