@@ -1,8 +1,8 @@
 """Checks the documentation: `python tools/check_docs.py`. It prints `file:line: message` and fails on any finding.
 
 Links and anchors resolve, code blocks parse, manifests validate, the commands, targets and files that the pages name
-exist, and no changelog entry repeats another. MkDocs checks the site (`mkdocs build --strict`). Hosts of external links
-are not contacted.
+exist, the site's navigation has every page, and no changelog entry repeats another. `zensical build --strict` checks
+the site. Hosts of external links are not contacted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
 from itertools import combinations
@@ -37,6 +37,8 @@ SAME_START = 160
 """Characters of two changelog entries that are compared."""
 SIMILARITY = 0.8
 """Above this ratio of `difflib.SequenceMatcher`, the second entry repeats the first."""
+NAVIGATION = re.compile(r"^ +- (?:.*: )?([\w/-]+\.md)$", re.MULTILINE)
+"""A page in the navigation of mkdocs.yml."""
 QUOTED_PAGE = re.compile(r"(?<![\w./-])(docs/[\w/-]+\.md)(?:#([\w-]+))?")
 
 Problem = tuple[int, str]
@@ -50,6 +52,9 @@ def main() -> None:
     for path in tracked:
         if path.suffix != ".md" and path != Path(__file__):
             found += [f"{path.relative_to(ROOT)}:{line}: {text}" for line, text in check_quoted_pages(path)]
+    found += [
+        f"mkdocs.yml:{line}: {text}" for line, text in check_navigation((ROOT / "mkdocs.yml").read_text(), tracked)
+    ]
     found += [f"CHANGELOG.md:{line}: {text}" for line, text in check_repetitions((ROOT / "CHANGELOG.md").read_text())]
     print("".join(f"{line}\n" for line in found), end="")
     if found:
@@ -170,7 +175,7 @@ def example_runtimes() -> dict[str, dict[str, object]]:
 
 
 def check_blank_lines(page: Page) -> Iterator[Problem]:
-    """MkDocs renders a list or table as plain text if a paragraph precedes it without a blank line."""
+    """Zensical renders a list or table as plain text if a paragraph precedes it without a blank line."""
     before = ""
     last = 0
     for number, line in page.prose:
@@ -189,6 +194,18 @@ def check_repetitions(changelog: str) -> Iterator[Problem]:
     for (first_line, first), (line, text) in combinations(entries, 2):
         if SequenceMatcher(None, first, text).ratio() > SIMILARITY:
             yield line, f"repeats the entry of line {first_line}"
+
+
+def check_navigation(config: str, files: Sequence[Path]) -> Iterator[Problem]:
+    """The navigation of the site has each page of docs/, and no other one."""
+    listed = {
+        ROOT / "docs" / match[1]: config.count("\n", 0, match.start(1)) + 1 for match in NAVIGATION.finditer(config)
+    }
+    pages = {path for path in files if path.suffix == ".md" and ROOT / "docs" in path.parents}
+    for path in sorted(pages - listed.keys()):
+        yield 1, f"nav: {path.relative_to(ROOT / 'docs')} is missing"
+    for path in sorted(listed.keys() - pages):
+        yield listed[path], f"nav: {path.relative_to(ROOT / 'docs')} does not exist"
 
 
 def check_quoted_pages(path: Path) -> Iterator[Problem]:

@@ -47,7 +47,7 @@ class Page:
                 yield number, span
 
     def anchors(self) -> frozenset[str]:
-        """Return the anchors that GitHub gives the headings; MkDocs is configured to give the same."""
+        """Return the anchors that GitHub gives the headings; the site is configured to give the same."""
         used: Counter[str] = Counter()
         anchors = set()
         for _, line in self.prose:

@@ -82,6 +82,7 @@ ENV = "spec.cluster.env[0].name"
 TOKENS = "spec.training.ppoMaxTokenLenPerDevice"
 
 OVERRIDES = "spec.framework.overrides[0]"
+FAULT_TOLERANT = {"spec": {"containers": [{"name": "ray-head", "env": [{"name": "RAY_gcs_storage", "value": "x"}]}]}}
 LARGE = {"metadata": {"annotations": {"example.com/script": "x" * 2**16}}}
 
 CASES = [
@@ -325,7 +326,7 @@ CASES = [
         "pod-template-shape",
         "spec.cluster.workers[0].podTemplate.spec.hostNetwork",
         workers(podTemplate={"spec": {"hostNetwork": "true"}}),
-        "use true",
+        "write true without quotes",
     ),
     Case(
         "context-length",
@@ -802,7 +803,7 @@ CASES = [
         "rollout-tensor-parallel",
         "spec.rollout.tensorParallelSize",
         {"rollout.tensorParallelSize": 3, **gpus()},
-        "use 2",
+        "use 2 or 4",
     ),
     Case(
         "rollout-tensor-parallel",
@@ -1004,6 +1005,13 @@ CASES = [
     Case("env-owner", ENV, env("ROCR_VISIBLE_DEVICES")),
     Case("env-owner", ENV, env("MASTER_ADDR"), base=COMMAND),
     Case("env-owner", ENV, env("RAY_AUTH_TOKEN")),
+    Case("env-owner", ENV, env("RAY_REDIS_ADDRESS")),
+    Case(
+        "fault-tolerance",
+        "spec.cluster.head.podTemplate.spec.containers[0].env[0].name",
+        {"cluster.head": {"podTemplate": FAULT_TOLERANT}},
+        "remove it",
+    ),
     Case("rdma-env", "spec.cluster.env[0].value", {"network.require": "rdma", **env("NCCL_IB_DISABLE")}, "remove it"),
     Case(
         "ray-token",

@@ -43,9 +43,12 @@ def test_the_resolved_spec_has_the_values_of_the_merged_spec(job: dict[str, Any]
     read = read_resolved_spec(resolved, job).spec
     assert merged
     assert read
-    dependent = {"rewards": read.rewards, "training": read.training}
+    dependent = {"rewards": read.rewards, "training": read.training, "framework": read.framework}
     assert read == merged.model_copy(update=dependent)
     assert (merged.rewards or read.rewards) == read.rewards
+    added = [step for step in read.framework.prepare if step not in merged.framework.prepare]
+    assert [step.name for step in added] in ([], ["download-model"])
+    assert merged.framework.model_copy(update={"prepare": read.framework.prepare}) == read.framework
     small = {"ppo_mini_batch_size": merged.training.ppo_mini_batch_size or read.training.ppo_mini_batch_size}
     assert merged.training.model_copy(update=small) == read.training
 

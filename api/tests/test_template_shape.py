@@ -38,6 +38,7 @@ def own(**fields: Any) -> dict[str, Any]:
         ({"spec": {"containers": [{"image": "x"}]}}, "containers[0].name: none: is required: ray-worker is the"),
         ({"spec": {"containers": [{"name": "ray-workers"}]}}, "has no image; did you mean ray-worker?"),
         ({"spec": {"hostNetwork": "yes"}}, "spec.hostNetwork: yes: must be true or false; use true"),
+        ({"spec": {"hostNetwork": "true"}}, "hostNetwork: true: must be true or false; write true without quotes"),
         ({"spec": {"nodeSelector": {"gpu": True}}}, 'nodeSelector.gpu: True: must be text; write "true" in quotes'),
         ({"metadata": {"labels": {"rank": 1}}}, 'metadata.labels.rank: 1: must be text; write "1" in quotes'),
         (

@@ -46,7 +46,7 @@ def measure_group() -> Row:
     """Gloo over TCP, as for engines in other pods. The other end of the connection is on this machine."""
     store = listen_for_ranks(LOOPBACK)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    sender, receiver = (GroupAddress(LOOPBACK, store.port, member, 2, [LOOPBACK] * 2) for member in range(2))
+    sender, receiver = (GroupAddress(LOOPBACK, store.port, 1, member, 2, [LOOPBACK] * 2) for member in range(2))
     times = sync(lambda: GroupChannel(sender, CPU, store), receiver)
     return describe("weight sync between pods, per GB, against a copy of the same bytes", times)
 

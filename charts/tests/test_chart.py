@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ EVERYTHING = (
     "runtimes.default=small",
     "runtimes.required=true",
     "runtimes.checkUse=true",
+    "flowControl.enabled=true",
     "extraEnv[0].name=TZ",
     "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution=null",
 )
@@ -415,11 +417,37 @@ def test_an_unknown_or_invalid_value_is_rejected_by_name(render: Render, value: 
     [
         ("metrics.serviceMonitor.enabled=true", "ServiceMonitor", "rlt-operator"),
         ("alerts.enabled=true", "PrometheusRule", "rlt-operator"),
+        ("flowControl.enabled=true", "FlowSchema", "rlt-operator"),
+        ("flowControl.enabled=true", "PriorityLevelConfiguration", "rlt-operator"),
     ],
 )
 def test_an_optional_manifest_is_disabled_by_default(render: Render, value: str, kind: str, name: str) -> None:
     assert not of_kind(render(), kind)
     assert only(render(value), kind)["metadata"]["name"] == name
+
+
+@pytest.mark.parametrize("account", ["rlt-operator", "rlt-operator-webhook"])
+def test_the_api_server_counts_requests_of_the_accounts_in_their_own_level(
+    installed: Cluster, render: Render, account: str
+) -> None:
+    kinds = ("FlowSchema", "PriorityLevelConfiguration")
+    installed.apply(*of_kind(render("flowControl.enabled=true"), *kinds))
+    accounts = [each["metadata"]["name"] for each in of_kind(render(), "ServiceAccount")]
+    assert account in accounts
+    end = time.monotonic() + 60
+    before = count_dispatched(installed)
+    while count_dispatched(installed) == before:
+        assert time.monotonic() < end, "no request at the level within 60 s"
+        user = f"--as=system:serviceaccount:rlt-system:{account}"
+        installed.kubectl("get", "rlruntimes", user)
+
+
+def count_dispatched(cluster: Cluster) -> float:
+    """Number of requests that the API server has dispatched at the release's priority level."""
+    labels = 'flow_schema="rlt-operator",priority_level="rlt-operator"'
+    lines = cluster.kubectl("get", "--raw", "/metrics").splitlines()
+    name = "apiserver_flowcontrol_dispatched_requests_total"
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and labels in line)
 
 
 def test_helm_does_not_change_the_dashboards(render: Render) -> None:

@@ -14,6 +14,7 @@ from rlt_api.rules.device_memory import list_moments
 from rlt_api.rules.engine_memory import CACHE_SHARE, cache_share, read_trained
 from rlt_api.rules.model_size import MIN_SHARE_OF_NAMED_SIZE
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.validation.resolved_spec import build_resolved_spec
 from rlt_api.validation.validate import validate_job
 from rlt_cli.main import cli
 
@@ -82,12 +83,11 @@ def test_the_settings_leave_room_on_each_gpu(cluster: str) -> None:
     assert spec.training.train_batch_size % gpus == 0
 
 
-def test_a_step_downloads_a_model_of_the_hub_and_no_other() -> None:
-    _, _, job = write("--model", "Qwen/Qwen3-8B")
-    (step,) = job["spec"]["framework"]["prepare"]
-    assert step["command"] == ["python3", "/etc/rlt/rlt_pod.pyz", "download", "Qwen/Qwen3-8B"]
-    _, _, job = write("--model", "/mnt/rlt/models/Qwen3-8B")
-    assert "framework" not in job["spec"]
+@pytest.mark.parametrize(("model", "steps"), [("Qwen/Qwen3-8B", ["download-model"]), ("/mnt/rlt/models/Qwen3-8B", [])])
+def test_the_operator_downloads_a_model_of_the_hub_and_no_other(model: str, steps: list[str]) -> None:
+    runtime, _, job = write("--model", model)
+    prepare = build_resolved_spec(job["spec"], runtime["spec"])["framework"]["prepare"]
+    assert [step["name"] for step in prepare] == steps
 
 
 def test_experts_are_split_over_the_gpus_of_a_node() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rlt.errors import UnknownConditionError
 from rlt.job_state import Job, can_become_true, get_condition, is_true
@@ -29,7 +31,7 @@ class WantedCondition:
         """Whether the condition has the status for the current generation of the spec."""
         if self.status == "True":
             return is_true(job, self.type)
-        found = get_condition(job, self.type)
+        found = get_condition(job, self.type) or _build_absent(job, self.type)
         observed = found.get("observedGeneration", 0) >= job["metadata"].get("generation", 0)
         return found.get("status") == self.status and observed
 
@@ -38,6 +40,13 @@ class WantedCondition:
         if self.status == "True":
             return can_become_true(job, self.type)
         return not any(is_true(job, final) for final in ("Succeeded", "Failed"))
+
+
+def _build_absent(job: Job, type: str) -> Mapping[str, Any]:
+    """A condition that the job does not have: False, if it exists only from the first time on that it is True."""
+    if type not in ("Succeeded", "Failed", "Suspended", "Stalled"):
+        return {}
+    return {"status": "False", "observedGeneration": job.get("status", {}).get("observedGeneration", 0)}
 
 
 def parse_wanted_condition(text: str) -> WantedCondition:

@@ -24,6 +24,7 @@ from rlt_api.rules.volume_size import list_volume_parts
 from rlt_api.spec.runtime import resolve
 from rlt_api.spec.training_config import PROGRAMS_PATH
 from rlt_api.status.network import NetworkStatus
+from rlt_api.validation.resolved_spec import build_resolved_spec
 from rlt_api.validation.validate import validate_job
 from rlt_core.fabric.nodes import parse_nodes
 
@@ -46,15 +47,15 @@ def load(name: str) -> Job:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_a_model_of_the_hub_is_downloaded_by_a_step(path: Path) -> None:
-    """With a volume, a step downloads it once, with its progress in the status."""
+    """With a volume, a step downloads it once, with its progress in the status. The operator adds it."""
     spec = Job.from_file(path).manifest["spec"]
     model = spec.get("model", {}).get("path", "/")
     if model.startswith("/") or "storage" not in spec:
         return
-    steps = spec.get("framework", {}).get("prepare", [])
+    assert PROGRAMS_PATH not in path.read_text()
     revision = spec["model"].get("revision")
     command = ["python3", PROGRAMS_PATH, "download", model, *(["--revision", revision] if revision else [])]
-    assert command in [step["command"] for step in steps]
+    assert build_resolved_spec(spec, None)["framework"]["prepare"][0]["command"] == command
 
 
 def decide(job: Job, nodes: list[Json]) -> NetworkStatus:

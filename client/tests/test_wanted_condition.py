@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from rlt.errors import UnknownConditionError
-from rlt.wanted_condition import WantedCondition, parse_wanted_condition
+from rlt.wanted_condition import DELETION, WantedCondition, parse_wanted_condition
 from rlt_cli.main import cli
 
 
@@ -39,6 +39,12 @@ def test_an_unknown_condition_is_a_usage_error_before_the_connection(text: str, 
     assert message in " ".join(done.stderr.split())
 
 
+def test_a_misspelt_delete_is_found() -> None:
+    done = CliRunner().invoke(cli, ["wait", "sum", f"--for={DELETION[:-1]}", "--kubeconfig", "/nonexistent"])
+    assert done.exit_code == 2
+    assert "did you mean delete?" in " ".join(done.stderr.split())
+
+
 def job(status: str, *, generation: int = 1, ended: str | None = None) -> dict[str, object]:
     conditions = [{"type": "Suspended", "status": status, "observedGeneration": 1}]
     conditions += [{"type": ended, "status": "True", "observedGeneration": 1}] if ended else []
@@ -52,3 +58,10 @@ def test_a_status_of_the_current_generation_meets_the_condition() -> None:
     assert not resumed.is_met(job("False", generation=2))
     assert resumed.can_be_met(job("True"))
     assert not resumed.can_be_met(job("True", ended="Failed"))
+
+
+def test_a_condition_that_never_was_true_is_false() -> None:
+    reconciled = {"metadata": {"generation": 2}, "status": {"observedGeneration": 2}}
+    assert WantedCondition("Suspended", "False").is_met(reconciled)
+    assert not WantedCondition("Admitted", "False").is_met(reconciled)
+    assert not WantedCondition("Suspended", "False").is_met({"metadata": {"generation": 2}})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from rlt_api.findings.finding import Finding
@@ -13,12 +15,22 @@ from rlt_api.spec.runtime import list_accelerators
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import CurrentAttempt, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
-from rlt_api.validation.resolved_spec import build_resolved_spec, load_resolved_spec, read_resolved_spec
+from rlt_api.validation.resolved_spec import (
+    MUTABLE_FIELDS,
+    build_resolved_spec,
+    load_resolved_spec,
+    read_resolved_spec,
+)
 from rlt_api.validation.validate import get_queue_label, validate_job
 from rlt_core import names
 
 Manifest = dict[str, Any]
 """A Kubernetes object as JSON."""
+
+MAX_KNOWN_SPECS = 64
+"""Number of parsed specs that are kept. Each takes about ten times the memory of its text."""
+MAX_KNOWN_CHARACTERS = 16 * 1024
+"""Maximum length of their texts. A longer one is parsed again in each reconciliation."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class Job:
     """The spec as submitted, as JSON. Fields that only `spec` has come from the runtime or are defaults. Empty for a
     spec that is too large: nothing reads it."""
     findings: tuple[Finding, ...] = ()
-    """Problems of the spec."""
+    """Problems of the spec. Of a kept resolved spec: what this version does not have."""
     resolved_spec: Mapping[str, Any] | None = None
     """The resolved spec, as JSON: the kept one in the status, or the current one until the job is accepted. None if the
     spec is invalid."""
@@ -62,6 +74,11 @@ class Job:
         """Whether Succeeded or Failed is True."""
         final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
         return any(each.type in final and each.status == "True" for each in self.status.conditions)
+
+    @property
+    def has_newer_fields(self) -> bool:
+        """Whether the kept resolved spec has values of fields that only a newer operator has."""
+        return self.status.resolved_spec is not None and bool(self.findings)
 
     @property
     def is_paused(self) -> bool:
@@ -130,9 +147,10 @@ def _resolve(
     """The kept resolved spec with the fields of the job that can change, or the resolved spec to keep."""
     submitted = manifest.get("spec", {})
     if status.resolved_spec is not None:
-        resolved = load_resolved_spec(status.resolved_spec)
-        kept = read_resolved_spec(resolved, submitted)
-        return _Resolved(resolved, kept.spec, status.runtime, kept.findings)
+        mutable = json.dumps({key: submitted[key] for key in sorted(MUTABLE_FIELDS & submitted.keys())})
+        is_short = len(status.resolved_spec) + len(mutable) <= MAX_KNOWN_CHARACTERS
+        read = _read_known if is_short else _read_kept
+        return replace(read(status.resolved_spec, mutable), runtime=status.runtime)
     metadata = manifest["metadata"]
     current = runtime.spec if runtime else None
     with_runtime = add_default_runtime(submitted, policy)
@@ -142,6 +160,17 @@ def _resolve(
         return _Resolved(runtime=origin, findings=validated.findings)
     resolved = build_resolved_spec(with_runtime, current)
     return _Resolved(resolved, read_resolved_spec(resolved, submitted).spec, origin, validated.findings)
+
+
+def _read_kept(text: str, mutable: str) -> _Resolved:
+    """Read status.resolvedSpec, with the job's mutable fields as JSON. Nothing may change what it returns."""
+    resolved = load_resolved_spec(text)
+    kept = read_resolved_spec(resolved, json.loads(mutable))
+    return _Resolved(resolved, kept.spec, findings=kept.findings)
+
+
+_read_known = lru_cache(MAX_KNOWN_SPECS)(_read_kept)
+"""The jobs of a sweep share a spec, and a job that starts is reconciled about ten times within seconds."""
 
 
 def _describe_runtime(runtime: RuntimeSnapshot) -> RuntimeOrigin:

@@ -42,6 +42,25 @@ POD_FIELDS_SINCE = {
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """A field of an alpha API of Kubernetes, whose pod template KubeRay's CRD has."""
+
+    by: str
+    """The field of the next version of the API."""
+    fix: str
+
+
+REPLACED_FIELDS = {
+    "spec.workloadRef": Replaced(
+        by="spec.schedulingGroup",
+        fix="Create the job again with spec.scheduling.schedulerName kai-scheduler, scheduler-plugins-scheduler, "
+        "volcano or yunikorn, or with Kueue's queueName.",
+    )
+}
+"""End of a path below a pod template, for fields that a newer KubeRay has replaced (1.7, with Kubernetes 1.36)."""
+
+
+@dataclass(frozen=True)
 class KubeRay:
     """What a RayCluster of ray.io/v1 may hold."""
 
@@ -88,6 +107,17 @@ def describe_lost_fields(kuberay: KubeRay, ray_cluster: Mapping[str, Any]) -> st
         f"The RayCluster CRD in this cluster (KubeRay {kuberay.version}, by its fields) lacks {fields}. "
         "Install the CRDs of a newer KubeRay (`helm upgrade` does not update CRDs) or remove these fields from the job."
     )
+
+
+def describe_replaced_field(kuberay: KubeRay, ray_cluster: Mapping[str, Any]) -> str | None:
+    """The message for a RayCluster with a field that a newer KubeRay has replaced; None without one."""
+    for path in kuberay.list_lost_fields(ray_cluster):
+        general = re.sub(r"\[\d+\]", "[]", path)
+        for end, replaced in REPLACED_FIELDS.items():
+            if general.endswith(f".{end}") and general.removesuffix(end) + replaced.by in kuberay.fields:
+                crd = f"The RayCluster CRD in this cluster (KubeRay {kuberay.version}, by its fields)"
+                return f"{crd} has {replaced.by}, which rlt does not set, instead of {path}. {replaced.fix}"
+    return None
 
 
 def _describe_origin(path: str) -> str:

@@ -10,6 +10,8 @@ FIELD_OWNER = "rlt-operator"
 
 JOB_LABEL = "rlt.dev/job"
 """Label of every child and pod: the name of the job."""
+RAY_GROUP_LABEL = "ray.io/group"
+"""KubeRay's label on the pods of a RayCluster: the name of their group."""
 
 QUEUE_LABEL = KUEUE_LABEL
 """Label of a job and its RayCluster: the LocalQueue in which Kueue admits it."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.server
+import io
 import json
 import os
 import re
 import subprocess
 import threading
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from rlt_core.targets.docker import build_docker_script
 from rlt_core.targets.dstack import build_fleet, build_task
 from rlt_core.targets.launch import Launch, build_launch, decide_host_network
 from rlt_core.targets.left_out import NEEDS_SCHEDULER, find_left_out
-from rlt_core.targets.programs import SUPERVISED, build_programs_archive
+from rlt_core.targets.programs import DECODER, SUPERVISED, build_programs_archive
 from rlt_core.targets.ray import build_ray_script
 from rlt_core.targets.slurm import SlurmOptions, build_slurm_script
 from rlt_core.targets.slurm_containers import RUNTIMES, ContainerRuntime
@@ -225,6 +227,14 @@ def test_a_job_that_only_checks_runs_neither_steps_nor_program() -> None:
     program = job.files[job.program]
     assert "--preflight-only" in program
     assert "download.py" not in program
+
+
+def test_a_step_has_the_programs_of_the_archive() -> None:
+    spec = {**BUILTIN, "model": {"path": "Qwen/Qwen3-8B"}, "storage": {"claimName": "rlt-runs"}}
+    job = launch("sum", spec, programs="/tmp/rlt.pyz")
+    assert "  python3 /tmp/rlt.pyz download Qwen/Qwen3-8B\n" in job.files[job.program]
+    archive = subprocess.run(["python3", "-c", DECODER], input=job.programs.encode(), capture_output=True, check=True)
+    assert "rlt_pod/download/download.py" in zipfile.ZipFile(io.BytesIO(archive.stdout)).namelist()
 
 
 @pytest.mark.parametrize("build", [build_ray_script, build_docker_script])

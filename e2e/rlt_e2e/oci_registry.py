@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-from rlt_e2e.ports import free_port
-
-READY_TIMEOUT_S = 60.0
+from threading import Thread
 
 
 @contextmanager
-def oci_registry(crane: Path, folder: Path, *, port: int | None = None, inside: Sequence[str] = ()) -> Iterator[str]:
+def oci_registry(crane: Path, folder: Path, *, port: int = 0, inside: Sequence[str] = ()) -> Iterator[str]:
     """Serve an empty registry on all addresses, with its blobs and log in `folder`. Yields its address on loopback.
 
-    `inside` is a command line that runs another command in the network of a node.
+    With port 0, the system chooses one. `inside` is a command line that runs another command in the network of a node.
     """
     folder.mkdir()
-    port = port or free_port()
-    log = folder / "registry.log"
     command = [*inside, str(crane), "registry", "serve", "--address", f"0.0.0.0:{port}", "--disk", str(folder)]
-    with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-    try:
-        address = f"127.0.0.1:{port}"
-        _await_ready([*inside, str(crane), "catalog", address], process, log)
-        yield address
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
+    with (
+        (folder / "registry.log").open("w") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
+    ):
+        assert process.stdout
+        try:
+            address = f"127.0.0.1:{await_port(process.stdout)}"
+            copy = Thread(target=shutil.copyfileobj, args=(process.stdout, log), daemon=True)
+            copy.start()
+            yield address
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+        copy.join()
 
 
-def _await_ready(catalog: Sequence[str], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while subprocess.run(catalog, capture_output=True).returncode:
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise TimeoutError(f"the registry does not respond: {log.read_text()}")
-        time.sleep(0.1)
+def await_port(output: Iterable[str]) -> int:
+    """Return the port that a registry prints once it listens. Raises ChildProcessError if it ends before."""
+    printed: list[str] = []
+    for line in output:
+        printed.append(line)
+        if found := re.search(r"serving on port (\d+)", line):
+            return int(found[1])
+    raise ChildProcessError(f"the registry has ended: {''.join(printed)}")

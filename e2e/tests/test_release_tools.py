@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +23,7 @@ from rlt_e2e.cluster.programs import obtain_helm
 from rlt_e2e.cluster.stages import StageError
 from rlt_e2e.environment import ROOT
 from rlt_e2e.oci_registry import oci_registry
+from rlt_e2e.tar_bytes import write_tar
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -43,24 +42,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 def write_image(archive: Path, content: bytes) -> Path:
     """Write a Docker archive of one layer with one file."""
-    layer = pack({"file": content})
+    layer = write_tar({"file": content})
     layers = [f"sha256:{hashlib.sha256(layer).hexdigest()}"]
     config = {"architecture": "amd64", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": layers}}
     manifest = [{"Config": "config.json", "RepoTags": ["image:latest"], "Layers": ["layer.tar"]}]
     files = {"layer.tar": layer, "config.json": json.dumps(config).encode()}
-    archive.write_bytes(pack({**files, "manifest.json": json.dumps(manifest).encode()}))
+    archive.write_bytes(write_tar({**files, "manifest.json": json.dumps(manifest).encode()}))
     return archive
-
-
-def pack(files: dict[str, bytes]) -> bytes:
-    """Return a tar of files."""
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return written.getvalue()
 
 
 def test_a_tag_is_pushed_once(registry: Registry, tmp_path: Path) -> None:

@@ -37,14 +37,16 @@ DEFAULTS: ConditionUpdates = {
     ConditionType.RUNNING: ConditionUpdate(
         "False", Reason.WAITING_FOR_CLUSTER, "The training starts when its Ray cluster is ready."
     ),
-    ConditionType.SUCCEEDED: ConditionUpdate("False", Reason.NOT_FINISHED),
-    ConditionType.FAILED: ConditionUpdate("False", Reason.NOT_FINISHED),
-    ConditionType.SUSPENDED: ConditionUpdate("False", Reason.NOT_REQUESTED),
     ConditionType.RECONCILING: ConditionUpdate("True", Reason.PROGRESSING),
-    ConditionType.STALLED: ConditionUpdate("False", Reason.PROGRESSING),
 }
 """Conditions that a verdict does not list. Admitted, FabricVerified and PreflightPassed have no default: not every job
 has a queue or preflight checks, and the fabric is decided later."""
+
+RESUMED = ConditionUpdate("False", Reason.NOT_REQUESTED)
+"""Suspended of a job that was suspended before."""
+
+ABSENT_IF_FALSE = {ConditionType.SUCCEEDED, ConditionType.FAILED, ConditionType.STALLED}
+"""Conditions that exist only while they are True, as Complete and Failed of a batch/v1 Job."""
 
 WITHOUT_EVENT = {ConditionType.ACCEPTED, ConditionType.FABRIC_VERIFIED, ConditionType.CLUSTER_READY}
 """Conditions on the way to Running. They have events for their problems only."""
@@ -129,7 +131,9 @@ def merge_conditions(
 
     A stalled job is not reconciling: kstatus would report it as in progress.
     """
-    return merge_updates(status, {**DEFAULTS, **updates}, generation=generation, now=now, keep=False)
+    was_suspended = find_condition(status, ConditionType.SUSPENDED) is not None
+    defaults = {**DEFAULTS, ConditionType.SUSPENDED: RESUMED} if was_suspended else DEFAULTS
+    return merge_updates(status, {**defaults, **updates}, generation=generation, now=now, keep=False)
 
 
 def merge_updates(
@@ -142,6 +146,8 @@ def merge_updates(
     merged = []
     for condition_type in (known for known in ConditionType if known in every):
         update = every[condition_type]
+        if update.status == "False" and condition_type in ABSENT_IF_FALSE:
+            continue
         old = find_condition(status, condition_type)
         unchanged = old is not None and old.status == update.status
         merged.append(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -33,10 +35,11 @@ class CrdCheck:
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
         self.on_change: Callable[[], object] = lambda: None
-        """Called when a CRD has changed, and at the next check: an API server may still use the earlier schema."""
+        """Called when a CRD has changed, and INTERVAL_S later: an API server may still use the earlier schema."""
         self._crds: dict[str, Manifest] = {}
         """As the latest check has read them."""
-        self._changed = False
+        self._repeat_at = math.inf
+        """When to call `on_change` again (time.monotonic)."""
         self._expected: dict[str, frozenset[str]] = {}
         self._messages: dict[str, str] = {}
 
@@ -71,9 +74,9 @@ class CrdCheck:
                 self._messages[name] = message
             elif self._messages.pop(name, None):
                 log.info("CustomResourceDefinition %s has all fields now", name)
-        if changed or self._changed:
+        if changed or time.monotonic() >= self._repeat_at:
+            self._repeat_at = time.monotonic() + INTERVAL_S if changed else math.inf
             self.on_change()
-        self._changed = changed
 
     async def check_and_describe(self) -> str | None:
         """Check now, and describe the result."""

@@ -88,6 +88,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         uid=metadata["uid"],
         cluster_uid=cluster.get("uid"),
         is_head=metadata.get("labels", {}).get("ray.io/node-type") == "head",
+        group=metadata.get("labels", {}).get(names.RAY_GROUP_LABEL),
         deleting="deletionTimestamp" in metadata,
         phase=status.get("phase", "Pending"),
         ready=ready.get("status") == "True",

@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
+from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.framework import PrepareStep
 from rlt_api.blocks.resources import Toleration
 from rlt_api.spec.training_config import ProgressReport
@@ -131,6 +132,13 @@ class Pod:
     tolerations: tuple[Toleration, ...] = ()
     created: datetime | None = None
     """When it was created."""
+    group: str | None = None
+    """Name of its group in the RayCluster."""
+
+
+def is_in(group: WorkerGroup | None, pod: Pod) -> bool:
+    """Whether the pod is one of the group."""
+    return group is not None and pod.group == group.name
 
 
 @dataclass(frozen=True)

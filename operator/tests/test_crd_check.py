@@ -88,7 +88,8 @@ async def test_an_upgrade_of_the_crd_ends_the_message(caplog: pytest.LogCaptureF
     assert gauge._value.get() == 0
 
 
-async def test_a_change_of_a_crd_is_reported_twice() -> None:
+async def test_a_change_of_a_crd_is_reported_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second time at a check that is INTERVAL_S later. A failed write checks in between."""
     api = FakeApi()
     checked = CrdCheck(cast(KubernetesApi, api))
     calls: list[int] = []
@@ -97,7 +98,13 @@ async def test_a_change_of_a_crd_is_reported_twice() -> None:
     await checked.check()
     assert calls == []
     api.crds["rltrainingjobs.rlt.dev"] = without(("status", "network"))
-    for expected in (1, 2, 2):
+    monkeypatch.setattr(crd_check, "INTERVAL_S", 3600.0)
+    await checked.check()
+    await checked.check()
+    assert len(calls) == 1
+    api.crds["rltrainingjobs.rlt.dev"] = JOBS
+    monkeypatch.setattr(crd_check, "INTERVAL_S", 0.0)
+    for expected in (2, 3, 3):
         await checked.check()
         assert len(calls) == expected
 

@@ -269,3 +269,67 @@ def test_a_program_that_was_stopped_with_a_crashed_container_has_failed() -> Non
     ended = o.after(with_pods(replace(job(maxRestarts=1), ray=o.ended("STOPPED")), o.pods()[0], crashed))
     (attempt,) = status_of(ended).attempts
     assert (attempt.reason, attempt.disruption, status_of(ended).phase) == (Reason.PROGRAM_FAILED, None, Phase.PENDING)
+
+
+TRAIN, ENGINES = (
+    {"name": name, "replicas": count, "resources": {"cpu": "1", "memory": "4Gi"}}
+    for name, count in (("train", 1), ("engines", 2))
+)
+SEPARATE: dict[str, Any] = {
+    **o.SPEC,
+    "rollout": {"mode": "separate", "workerGroup": "engines"},
+    "cluster": {**o.SPEC["cluster"], "workers": [TRAIN, ENGINES]},
+    "failurePolicy": {"maxRestarts": 1},
+}
+HEAD = o.pods()[0]
+TRAINER = pod(name="sum-train-worker-a", group="train", uid="a", ready=True)
+ENGINE = pod(name="sum-engines-worker-b", group="engines", uid="b", ready=True)
+OTHER_ENGINE = replace(ENGINE, name="sum-engines-worker-c", uid="c")
+LOST_ENGINE = replace(OTHER_ENGINE, deleting=True)
+NEW_ENGINE = replace(OTHER_ENGINE, name="sum-engines-worker-d", uid="d", ready=False)
+BESIDE = (HEAD, TRAINER, ENGINE)
+
+
+def separate() -> Observed:
+    pods = (*BESIDE, OTHER_ENGINE)
+    return o.after(replace(Observed(o.job(SEPARATE)), cluster=o.cluster(), pods=pods, ray=o.running(40)))
+
+
+def test_a_lost_rollout_pod_explains_the_end_of_the_program_until_its_group_is_complete() -> None:
+    lost = o.after(with_pods(separate(), *BESIDE, LOST_ENGINE))
+    disruption = status_of(lost).disruption
+    assert disruption
+    assert (disruption.reason, disruption.worker_group) == ("PodDeleted", "engines")
+    assert (status_of(lost).phase, status_of(lost).attempts) == (Phase.RUNNING, [])
+
+    starting = with_pods(lost, *BESIDE, NEW_ENGINE)
+    assert status_of(o.after(starting)).disruption == disruption
+    ended = o.after(replace(starting, ray=o.ended("FAILED", "no engine")))
+    assert [each.disruption for each in status_of(ended).attempts] == ["PodDeleted"]
+
+    complete = replace(with_pods(lost, *BESIDE, replace(NEW_ENGINE, ready=True)), removed_pods=(OTHER_ENGINE,))
+    assert status_of(o.after(complete)).disruption is None
+    failed = o.after(replace(o.after(complete), ray=o.ended("FAILED", "boom")))
+    assert [(each.reason, each.disruption) for each in status_of(failed).attempts] == [(Reason.PROGRAM_FAILED, None)]
+
+
+def test_a_pod_that_trains_has_precedence_over_a_rollout_pod() -> None:
+    lost = o.after(with_pods(separate(), *BESIDE, LOST_ENGINE))
+    evicted = replace(TRAINER, deleting=True, disruption="EvictionByEvictionAPI")
+    both = o.after(with_pods(lost, HEAD, evicted, ENGINE, LOST_ENGINE))
+    disruption = status_of(both).disruption
+    assert disruption
+    assert (disruption.reason, disruption.worker_group) == ("EvictionByEvictionAPI", None)
+    complete = o.after(with_pods(both, *BESIDE, OTHER_ENGINE))
+    assert status_of(complete).disruption == disruption
+
+
+def test_each_pod_of_a_program_that_cannot_replace_it_is_a_disruption() -> None:
+    spec = {**SEPARATE, "framework": {"type": "command", "command": ["true"]}}
+    del spec["model"], spec["data"], spec["training"], spec["rollout"]
+    running = o.after(replace(separate(), job=o.job(spec)))
+    lost = o.after(with_pods(running, *BESIDE, LOST_ENGINE))
+    disruption = status_of(lost).disruption
+    assert disruption
+    assert disruption.worker_group is None
+    assert status_of(o.after(with_pods(lost, *BESIDE, OTHER_ENGINE))).disruption == disruption

@@ -113,3 +113,19 @@ def test_a_cordoned_node_wakes_the_jobs_on_it() -> None:
         cache._wake_for_node(("", name), manifest)
     assert parse_nodes([manifest])[0].cordoned
     assert woken == [cache.pods.get_index(("demo", "a"))]
+
+
+@pytest.mark.parametrize(("group", "ends"), [("engines", False), ("train", True)])
+def test_the_training_stays_on_a_drained_node_with_rollout_pods_alone(group: str, *, ends: bool) -> None:
+    """The drain evicts them, and KubeRay creates others."""
+    spec = {**o.SPEC, "rollout": {"mode": "separate", "workerGroup": "engines"}}
+    workers = [{**o.SPEC["cluster"]["workers"][0], "name": name, "replicas": 1} for name in ("train", "engines")]
+    spec["cluster"] = {**o.SPEC["cluster"], "workers": workers}
+    head, *others = o.pods()
+    named = [
+        replace(pod, group=name, node=CORDONED.name if name == group else "node-2")
+        for pod, name in zip(others, ("train", "engines"), strict=True)
+    ]
+    fresh = replace(Observed(o.job(spec)), cluster=o.cluster(), pods=(head, *named), ray=o.running(40))
+    planned = plan(replace(o.after(fresh), pod_nodes=(CORDONED,)), o.NOW)
+    assert bool(planned.status and planned.status.disruption) == ends

@@ -86,7 +86,7 @@ def test_the_first_finding_is_the_reason_of_failed_and_running_keeps_how_the_att
 
 def test_a_restart_keeps_its_reason() -> None:
     status = end(started(maxRestarts=1), o.ended("FAILED", OUT_OF_MEMORY))
-    assert (reason_of(status, C.RUNNING), reason_of(status, C.FAILED)) == ("Restarting", "NotFinished")
+    assert (reason_of(status, C.RUNNING), find_condition(status, C.FAILED)) == ("Restarting", None)
 
 
 def test_the_cause_of_a_pending_deadline_is_the_reason() -> None:

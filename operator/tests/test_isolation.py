@@ -101,7 +101,7 @@ async def test_a_change_of_the_job_ends_the_delay_and_a_success_the_report(
     job["metadata"]["resourceVersion"] = "1000"
     loop.deliver()
     await reconcile_isolated(loop.sources, send, loop.events, loop.failures, KEY)
-    assert stalled(loop)[:2] == ("False", "Progressing")
+    assert find_condition(loop.api.status, C.STALLED) is None
 
 
 @pytest.mark.usefixtures("broken")
@@ -118,7 +118,7 @@ async def test_a_job_that_blocks_is_delayed_at_once_and_reported_the_second_time
     assert (await run_after(loop, 0)).requeue_after == 2
     assert "reconciliation of demo/sum blocked all jobs for" in caplog.text
     assert caplog.records[-1].levelno == logging.WARNING
-    assert stalled(loop)[0] == "False"
+    assert find_condition(loop.api.status, C.STALLED) is None
     loop.api.objects[next(iter(loop.api.objects))]["metadata"]["resourceVersion"] = "1000"
     assert (await run_after(loop, 1)).requeue_after == 1, "a change of the job does not end the delay"
     assert (await run_after(loop, 1)).requeue_after == 4

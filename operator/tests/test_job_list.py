@@ -153,7 +153,8 @@ async def test_a_job_that_kopf_does_not_report_is_read() -> None:
 
 
 @pytest.mark.usefixtures("fast")
-async def test_a_new_schema_replaces_a_job_of_the_same_version() -> None:
+async def test_a_new_schema_replaces_jobs_of_the_same_version_and_wakes_all() -> None:
+    """The store has the new form of job b already."""
     server = Server(job("a"), job("b"))
     await server.settle(1)
     for name in ("a", "b"):
@@ -164,7 +165,7 @@ async def test_a_new_schema_replaces_a_job_of_the_same_version() -> None:
     server.list.read_again()
     await server.settle(server.lists + 1)
     assert server.full_lists == 2, "once more after the error, then no more"
-    assert server.woken == [("demo", "a")]
+    assert server.woken == [("demo", "a"), ("demo", "b")]
     assert server.store.get_manifest(("demo", "a")) == server.jobs["a"]
     await server.end()
 

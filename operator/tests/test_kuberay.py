@@ -118,6 +118,24 @@ def test_a_job_waits_for_a_crd_with_the_field(field: str) -> None:
     assert f"lacks spec.{field.replace('[]', '[0]')}. " in ready.message
 
 
+def test_a_gang_of_kubernetes_is_rejected_by_name_where_kuberay_has_another_api() -> None:
+    gang = {**o.COMMAND_SPEC, "scheduling": {"schedulerName": "default-scheduler", "gang": True}}
+    fresh = replace(o.FRESH, job=o.after(replace(o.FRESH, job=o.job(gang))).job)
+    assert fresh.job.spec
+    fields = frozenset(all_paths(build_ray_cluster(fresh.job, fresh.job.spec)))
+    newer = {field for field in fields if "workloadRef" not in field}
+    newer |= {field.replace("workloadRef", "schedulingGroup") for field in fields if field.endswith("workloadRef")}
+    newer.add("spec.networkPolicy")
+    decided = plan(replace(fresh, kuberay=KubeRay(frozenset(newer))), o.NOW)
+    assert decided.apply == ()
+    assert decided.status
+    ready = next(c for c in decided.status.conditions if c.type == ConditionType.CLUSTER_READY)
+    assert (ready.status, ready.reason) == ("False", Reason.KUBERAY_TOO_NEW)
+    assert "(KubeRay 1.7 or newer, by its fields) has spec.schedulingGroup" in ready.message
+    assert "instead of spec.headGroupSpec.template.spec.workloadRef. Create the job again" in ready.message
+    assert "spec.scheduling.schedulerName kai-scheduler" in ready.message
+
+
 def test_a_rejection_by_kubernetes_is_quoted() -> None:
     decided = plan(
         replace(o.FRESH, kuberay=KubeRay(frozenset()), rejection=Rejection('unknown field "spec.nonsense"')), o.NOW

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -26,12 +27,18 @@ GPUS = "nvidia.com/gpu"
 
 @dataclass
 class Api:
-    """An API server with one RLRuntime."""
+    """An API server with one RLRuntime, and RayClusters that the watch has not delivered."""
 
     spec: Manifest = field(default_factory=lambda: {"maxPerNamespace": {"accelerators": 40}})
+    undelivered: list[Manifest] = field(default_factory=list)
+    lists: int = 0
 
     async def get(self, path: str) -> Manifest:
         return {"metadata": {"name": "tenants"}, "spec": self.spec}
+
+    async def list_pages(self, path: str) -> AsyncIterator[tuple[list[Manifest], str]]:
+        self.lists += 1
+        yield self.undelivered, "1"
 
 
 def job(name: str, *, namespace: str = "demo") -> Job:
@@ -74,6 +81,14 @@ async def test_a_job_that_starts_at_the_same_time_is_counted_once(cache: Cache) 
     del cache.claims[("demo", "b")]
     assert (await claim(cache, jobs[2])).fits
     assert cache.claims[("demo", "c")] == Counter({GPUS: 16})
+
+
+async def test_a_new_leader_counts_what_the_leader_before_has_just_created(cache: Cache) -> None:
+    api = Api(undelivered=[cluster(job("a")), cluster(job("b"))])
+    assert [(await claim(cache, job(name), api)).used for name in "cd"] == [32, 32]
+    assert api.lists == 1
+    await claim(cache, job("c", namespace="other"), api)
+    assert api.lists == 2
 
 
 async def test_a_runtime_without_a_maximum_does_not_count(cache: Cache) -> None:

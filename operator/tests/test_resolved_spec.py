@@ -13,7 +13,7 @@ from planned import status_of
 from rlt_api.status.conditions import ConditionType as C
 from rlt_api.status.job_status import RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_api.validation.resolved_spec import dump_resolved_spec, load_resolved_spec
-from rlt_core.job import Job, parse_job
+from rlt_core.job import MAX_KNOWN_CHARACTERS, Job, parse_job
 from rlt_operator.conditions import find_condition
 from rlt_operator.observation import Observed
 from rlt_operator.reconcile.plan import Plan, plan
@@ -71,6 +71,22 @@ def test_an_edited_or_deleted_runtime_does_not_change_the_job(later: RuntimeSnap
     assert (again.status or status).resolved_spec == status.resolved_spec
 
 
+def test_equal_specs_of_jobs_are_parsed_once_and_mutable_fields_are_read_each_time() -> None:
+    status = accept()
+    first = stored(status, None)
+    assert stored(status, None).spec is first.spec
+    longer = stored(status, None, {**SPEC, "ttlSecondsAfterFinished": 90})
+    assert (first.spec and first.spec.ttl_seconds_after_finished) == 60
+    assert (longer.spec and longer.spec.ttl_seconds_after_finished) == 90
+
+
+def test_a_long_spec_is_not_kept_in_memory() -> None:
+    long = {**SPEC, "cluster": {**SPEC["cluster"], "env": [{"name": "TEXT", "value": "x" * MAX_KNOWN_CHARACTERS}]}}
+    status = accept(spec=long)
+    assert stored(status, None, long).spec is not stored(status, None, long).spec
+    assert stored(status, None, long).spec == stored(status, None, long).spec
+
+
 def test_an_operator_with_other_defaults_does_not_change_the_job() -> None:
     """The stored values stand for defaults of the operator that accepted the job."""
     status = accept()
@@ -111,12 +127,12 @@ def test_mutable_fields_come_from_the_job_then_from_the_runtime() -> None:
 @pytest.mark.parametrize(
     ("resolved", "field"),
     [
-        (dump_resolved_spec({**read_kept(accept()), "futureBlock": {"x": 1}}), "status.resolvedSpec.futureBlock"),
+        (dump_resolved_spec({**read_kept(accept()), "model": {"fromSeed": 7}}), "status.resolvedSpec.model.fromSeed"),
         ("{", "status.resolvedSpec: "),
     ],
 )
 def test_a_resolved_spec_that_is_not_understood_stalls_the_job(resolved: str, field: str) -> None:
-    """A newer operator or another writer of the status. Neither the cluster nor the resolved spec changes."""
+    """Another writer of the status. Neither the cluster nor the resolved spec changes."""
     status = accept().model_copy(update={"resolved_spec": resolved})
     stalled = plan(replace(o.RUNNING, job=stored(status, RUNTIME)), o.NOW)
     assert (stalled.apply, stalled.delete_cluster, stalled.stop) == ((), None, None)
@@ -124,3 +140,34 @@ def test_a_resolved_spec_that_is_not_understood_stalls_the_job(resolved: str, fi
     assert condition
     assert field in condition.message
     assert status_of(stalled).resolved_spec == resolved
+
+
+def of_newer_operator(job: Job, value: object, **fields: Any) -> Job:
+    """The job with a field in its resolved spec that this version lacks. `fields`: of its spec."""
+    resolved = load_resolved_spec(job.status.resolved_spec or "")
+    resolved["training"]["lookAhead"] = value
+    return stored(
+        job.status.model_copy(update={"resolved_spec": dump_resolved_spec(resolved)}), None, {**o.SPEC, **fields}
+    )
+
+
+def test_a_program_that_a_newer_operator_started_continues() -> None:
+    running = o.after(o.RUNNING)
+    again = o.after(replace(running, job=of_newer_operator(running.job, 3)))
+    assert again.job.status.model_copy(update={"resolved_spec": running.job.status.resolved_spec}) == running.job.status
+    suspended = replace(running, job=of_newer_operator(running.job, 3, suspend=True))
+    attempt = status_of(plan(suspended, o.NOW)).current_attempt
+    assert attempt
+    assert attempt.stop
+
+
+@pytest.mark.parametrize(("value", "creates"), [(3, False), (None, True)])
+def test_no_cluster_is_created_without_the_values_of_a_newer_operator(value: object, creates: bool) -> None:
+    accepted = o.after(o.FRESH)
+    observed = replace(accepted, job=of_newer_operator(accepted.job, value))
+    planned = plan(observed, o.NOW)
+    assert ("RayCluster" in [each["kind"] for each in planned.apply]) is creates
+    stalled = find_condition(o.after(observed).job.status, C.STALLED)
+    assert stalled
+    field = "status.resolvedSpec.training.lookAhead: 3: is a field that only a newer version of the operator has"
+    assert (field in stalled.message) is not creates

@@ -1,11 +1,12 @@
 """The lifecycle hooks of a job's pods, run by the kubelet: end the program before the pods end.
 
-    python3 rlt_pod.pyz hooks post-start|pre-stop
+    python3 rlt_pod.pyz hooks post-start|pre-stop|keep-logs
 
 A program can save its state only while all pods still run. Kubernetes ends pods one by one (a drain, a preemption, a
-node shutdown) or all at once (a deleted Ray cluster). In each case the preStop hook of every pod that ends asks Ray to
+node shutdown) or all at once (a deleted Ray cluster). In each case the preStop hook of a pod that ends asks Ray to
 stop the job and waits for it, within terminationGracePeriodSeconds. Without a running job the hook returns at once.
-The preStop hook then copies the logs of Ray to the run directory (keep_logs.py). The file has no imports outside of the
+The preStop hook then copies the logs of Ray to the run directory (keep_logs.py). In a pod that only generates for rlt's
+trainer, it copies the logs alone: the program continues without this pod. The file has no imports outside of the
 standard library and rlt_pod, because it runs in the image of the job.
 """
 
@@ -37,7 +38,11 @@ LINGER_S = 3.0
 
 def main(arguments: list[str]) -> int:
     """Run a hook. A failure is printed and not reported: the kubelet would restart a container for it."""
-    hooks = {"post-start": [save_head_address], "pre-stop": [end_program, keep_logs.keep_logs]}
+    hooks = {
+        "post-start": [save_head_address],
+        "pre-stop": [end_program, keep_logs.keep_logs],
+        "keep-logs": [keep_logs.keep_logs],
+    }
     if arguments and arguments[0] in hooks:
         for hook in hooks[arguments[0]]:
             try:

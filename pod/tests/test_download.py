@@ -139,6 +139,27 @@ def test_a_killed_download_is_resumed_and_huggingface_hub_finds_the_model(hub: T
     assert len(hub.ranges) == 2, "nothing is downloaded again"
 
 
+def test_jobs_that_share_a_volume_download_once(hub: TinyHub, tmp_path: Path) -> None:
+    first = start(hub, tmp_path)
+    assert hub.sent.wait(60)
+    second = start(hub, tmp_path)
+    hub.stopped.set()
+    assert [process.communicate(timeout=60)[1] for process in (first, second)] == ["", ""]
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(hub.ranges) == 2, "the first program continues its file, and the second one downloads nothing"
+
+
+def test_an_earlier_download_is_enough_without_the_hub(hub: TinyHub, tmp_path: Path) -> None:
+    unreachable = {"HF_ENDPOINT": "http://127.0.0.1:1"}
+    code, _, error = run(hub, tmp_path, **unreachable)
+    assert (code, error[:7]) == (1, "error: ")
+    hub.stopped.set()
+    assert run(hub, tmp_path)[0] == 0
+    code, output, _ = run(hub, tmp_path, **unreachable)
+    assert code == 0
+    assert (Path(output.splitlines()[-1]) / "model.safetensors").read_bytes() == WEIGHTS
+
+
 def wait_for_size(path: Path, size: int) -> None:
     """Wait until another process has written `size` bytes."""
     wait = threading.Event()

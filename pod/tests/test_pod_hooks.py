@@ -92,6 +92,26 @@ def test_a_running_job_is_stopped_once_and_awaited(serve: list[RayJobs], monkeyp
     assert ray.authorization == {None}
 
 
+def test_a_pod_without_which_the_program_continues_stops_no_job(
+    serve: list[RayJobs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = started(RayJobs(RUNNING), serve, monkeypatch)
+    spec = {**o.SPEC, "rollout": {"mode": "separate", "workerGroup": "engines"}}
+    spec["cluster"] = {
+        **o.SPEC["cluster"],
+        "workers": [{**o.SPEC["cluster"]["workers"][0], "name": name} for name in ("train", "engines")],
+    }
+    job = o.job(spec)
+    assert job.spec
+    groups = build_ray_cluster(job, job.spec)["spec"]["workerGroupSpecs"]
+    hooks = [group["template"]["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"] for group in groups]
+    training, generating = (hook[-1].split(" hooks ")[1].split()[0] for hook in hooks)
+    assert pod_hooks.main([generating]) == 0
+    assert ray.requests == []
+    assert pod_hooks.main([training]) == 0
+    assert STOP in ray.requests
+
+
 def test_without_a_running_job_the_pod_ends_at_once(serve: list[RayJobs], monkeypatch: pytest.MonkeyPatch) -> None:
     ray = started(RayJobs({"submission_id": "sum-1", "status": "FAILED"}), serve, monkeypatch)
     assert pod_hooks.main(["pre-stop"]) == 0

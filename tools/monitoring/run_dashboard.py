@@ -40,9 +40,11 @@ LEARNING = Row(
     "Learning",
     (
         Panel("Reward",
-              "Reward of each step's responses. Constant 0: the task is too hard or the reward never matches. "
+              "Mean reward of each step's responses. Constant 0: the task is too hard or the reward never matches. "
               "Constant 1: the task is too easy, and the advantages are 0.",
-              tuple(map(query_statistic, ("reward_mean", "reward_min", "reward_max"))), width=16),
+              (query_driver("rlt_trainer_reward_mean"),)),
+        Panel("Spread of the reward", "80 % of the responses have a reward between the two lines.",
+              tuple(map(query_statistic, ("reward_p10", "reward_p90"))), requires="framework.type builtin"),
         Panel("Validation", "Metrics over the validation set.",
               (query_driver("rlt_trainer_validation_overall", "{{job}} {{metric}}"),), requires="training.validation"),
         Panel("KL to the reference",

@@ -74,7 +74,7 @@ def read_source(version: str, homepage: str) -> Source:
     if not page.startswith("https://"):
         raise StageError(
             f"HOMEPAGE: {page or 'the remote origin'} is not a web page: pass HOMEPAGE=https://…, the page of the "
-            "repository, to which the chart and the krew manifest link"
+            "repository, to which wheels, chart and krew manifest link"
         )
     committed = int(run_git("show", "--no-patch", "--format=%ct", "HEAD"))
     return Source(version, tree.revision, committed, page.rstrip("/"), find_notes(version, tree.changelog))

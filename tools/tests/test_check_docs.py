@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from check_docs import ROOT, check_page, check_path, check_repetitions
+from check_docs import ROOT, check_navigation, check_page, check_path, check_repetitions
 from markdown_page import Page, read_page, slugify
 
 JOB = "apiVersion: rlt.dev/v1alpha1\nkind: RLTrainingJob\nmetadata: {name: a}\nspec: {model: {fromSeed: {seed: x}}}"
@@ -80,6 +80,15 @@ def test_repeated_changelog_entry_is_found() -> None:
   matrices of the layers.
 """
     assert list(check_repetitions(changelog)) == [(5, "repeats the entry of line 2")]
+
+
+def test_page_that_the_navigation_lacks_and_entry_without_a_page_are_found() -> None:
+    config = "nav:\n  - rlt: index.md\n  - Concepts:\n      - decisions/removed.md\n"
+    files = [ROOT / "docs" / name for name in ("index.md", "new.md", "images/a.svg")] + [ROOT / "README.md"]
+    assert list(check_navigation(config, files)) == [
+        (1, "nav: new.md is missing"),
+        (4, "nav: decisions/removed.md does not exist"),
+    ]
 
 
 def test_paths_of_other_trees_are_not_checked() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import io
+import email
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tarfile
 import zipfile
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,10 @@ import pytest
 from release.archive import write_archive
 from release.checksums import write_checksums
 from release.sboms import add_debian_packages, read_dpkg_status
-from release.source import PROJECTS, read_tree
-from release.wheels import find_problems
+from release.source import PROJECTS, Source, read_tree
+from release.wheels import add_links, build_links, find_problems
 from rlt_e2e.environment import ROOT
+from rlt_e2e.tar_bytes import write_tar
 
 METADATA = "Metadata-Version: 2.4\nName: rlt\nVersion: 0.1.0\nLicense-Expression: Apache-2.0\n\n# rlt\nText.\n"
 FILES = ["rlt/__init__.py", "rlt-0.1.0.dist-info/METADATA", "rlt-0.1.0.dist-info/licenses/LICENSE"]
@@ -47,6 +50,26 @@ def test_the_wheel_of_each_package_has_what_an_index_shows(folder: str, tmp_path
         (metadata,) = (name for name in names if name.endswith("/METADATA"))
         version = next(iter(read_tree("0.1.0").versions.values()))
         assert find_problems(names, opened.read(metadata).decode(), version) == []
+
+
+def test_a_wheel_gets_the_links_of_its_release(tmp_path: Path) -> None:
+    wheel = tmp_path / "rlt-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as written:
+        written.writestr(FILES[1], METADATA)
+        written.writestr("rlt-0.1.0.dist-info/RECORD", f"{FILES[1]},sha256=old,1\nrlt/__init__.py,,\n")
+    add_links(wheel, build_links(Source("0.1.0", "c" * 40, 0, "https://git.example/team/rlt", "")))
+    with zipfile.ZipFile(wheel) as opened:
+        metadata = opened.read(FILES[1])
+        record = opened.read("rlt-0.1.0.dist-info/RECORD").decode().splitlines()
+    fields = email.message_from_bytes(metadata)
+    assert fields.get_all("Project-URL") == [
+        "Homepage, https://git.example/team/rlt",
+        "Source, https://git.example/team/rlt/tree/v0.1.0",
+        "Changelog, https://git.example/team/rlt/blob/v0.1.0/CHANGELOG.md",
+    ]
+    assert (fields["Name"], fields.get_payload()) == ("rlt", "# rlt\nText.\n")
+    digest = urlsafe_b64encode(hashlib.sha256(metadata).digest()).rstrip(b"=").decode()
+    assert record == [f"{FILES[1]},sha256={digest},{len(metadata)}", "rlt/__init__.py,,"]
 
 
 @pytest.mark.parametrize(
@@ -120,13 +143,3 @@ def test_the_last_layer_with_a_package_status_counts(tmp_path: Path) -> None:
     image.write_bytes(write_tar({"c.tar": layers["c.tar"], "manifest.json": b'[{"Layers": ["c.tar"]}]'}))
     with pytest.raises(ValueError, match="not based on Debian"):
         read_dpkg_status(image)
-
-
-def write_tar(files: dict[str, bytes]) -> bytes:
-    written = io.BytesIO()
-    with tarfile.open(fileobj=written, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    return written.getvalue()

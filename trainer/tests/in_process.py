@@ -59,7 +59,7 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
         with (
             Scorer(config.rewards) as scorer,
             Termination() as termination,
-            Engines(config, workers, LocalProcesses(config)) as engines,
+            Engines(config, workers, LocalProcesses(config), termination) as engines,
         ):
             Trainer(
                 config,

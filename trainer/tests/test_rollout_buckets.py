@@ -78,7 +78,7 @@ def open_channels(receivers: int) -> list[GroupChannel]:
 def start_members(threads: ThreadPoolExecutor, members: Iterable[int], size: int) -> list[Future[GroupChannel]]:
     """Let `members` of a group with `size` members join it."""
     store = listen_for_ranks(HOST)
-    addresses = [GroupAddress(HOST, store.port, member, size, [HOST] * size) for member in members]
+    addresses = [GroupAddress(HOST, store.port, 1, member, size, [HOST] * size) for member in members]
     return [threads.submit(GroupChannel, address, CPU, store if address.member == 0 else None) for address in addresses]
 
 

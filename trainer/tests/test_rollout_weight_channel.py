@@ -58,10 +58,12 @@ def weights(device: str, factor: float) -> dict[str, Tensor]:
 def test_another_process_receives_the_weights_sent(kind: str, device: str) -> None:
     shared = SharedSender(torch.device(device)) if kind == "shared" else None
     store = listen_for_ranks(HOST)
-    address = asdict(shared.address if shared else GroupAddress(HOST, store.port, 1, 2, [HOST] * 2))
+    address = asdict(shared.address if shared else GroupAddress(HOST, store.port, 1, 1, 2, [HOST] * 2))
     command = [sys.executable, __file__, device, json.dumps(address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
-        sender = shared or GroupChannel(GroupAddress(HOST, store.port, 0, 2, [HOST] * 2), torch.device(device), store)
+        sender = shared or GroupChannel(
+            GroupAddress(HOST, store.port, 1, 0, 2, [HOST] * 2), torch.device(device), store
+        )
         sender.limit = 4096
         expected = []
         for factor in range(1, 1 + ROUNDS):

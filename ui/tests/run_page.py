@@ -79,7 +79,8 @@ def open_page(browser: Browser, *, width: int = 1440, dark: bool = False) -> tup
 
 
 def assert_accessible(page: Page) -> None:
-    """axe-core finds no violation of impact serious or critical."""
+    """axe-core finds no violation of impact serious or critical, and nothing is wider than the window."""
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
     found = Axe().run(page).response["violations"]
     serious = [each for each in found if each["impact"] in ("serious", "critical")]
     assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in serious] == []

@@ -24,7 +24,8 @@ class Checkpoint(ApiModel):
     )
 
     save_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
-    """Number of steps between checkpoints. The last step is also saved. -1 saves only the model, at the end."""
+    """Number of steps between checkpoints. The last step is also saved. -1 and 0 save only the model, at
+    the end."""
     resume: Literal["auto", "never", "path", "job"] = "auto"
     """auto resumes from the latest complete checkpoint of the job, such as after a suspension. path resumes from
     resumeFromPath, job from the latest checkpoint of resumeFromJob. never starts from step 0. verl's resume_mode."""

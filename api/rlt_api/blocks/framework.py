@@ -101,4 +101,5 @@ class Framework(ApiModel):
     prepare: Annotated[list[PrepareStep], Field(max_length=16), KeyedBy("name")] = []
     """Steps before the preflight checks and the program, for all types, such as a download of data. They run one
     after another. With storage.claimName, a step that has succeeded does not run again in later attempts; without it,
-    each new head pod runs all steps."""
+    each new head pod runs all steps. If model.path is a name on the hub and the job has a volume for it, the operator
+    adds the step download-model, which downloads the model once for the volume: see docs/prepare-volume.md."""

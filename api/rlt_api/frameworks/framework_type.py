@@ -87,7 +87,8 @@ class FrameworkType:
     reports_progress: bool = False
     """Whether the program itself serves its progress, from its start on. Otherwise run-command reads its output."""
     roles_as_resources: bool = False
-    """Whether custom resources of Ray distinguish the pods that train from those that generate."""
+    """Whether custom resources of Ray distinguish the pods that train from those that generate. The program continues
+    when it loses one of the latter."""
 
     options: tuple[str, ...] = ()
     """Fields of spec.framework that it uses, and not every type."""

@@ -11,6 +11,7 @@ from rlt_api.findings.finding import Finding, remove, use
 from rlt_api.findings.kinds import exactly_one, misspelled
 from rlt_api.findings.masking import MASK
 from rlt_api.findings.spelling import find_nearest_word
+from rlt_api.rules.fault_tolerance import FAULT_TOLERANCE, NO_FAULT_TOLERANCE
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 ENV = "spec.cluster.env"
@@ -35,6 +36,7 @@ RESERVED_NAMES = {
     **dict.fromkeys(
         ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"), "is set by the operator (spec.security.rayToken)"
     ),
+    **dict.fromkeys(FAULT_TOLERANCE, NO_FAULT_TOLERANCE),
 }
 """Name that a user must not set -> the reason."""
 WITHOUT_RDMA = {"NCCL_IB_DISABLE": "1", "NCCL_NET": "socket"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.findings.factors import join_or, nearest_multiples
 from rlt_api.findings.finding import Edit, Finding, remove, use
-from rlt_api.findings.kinds import not_divisor, only_for, replaceable
+from rlt_api.findings.kinds import Alternative, not_divisor, only_for, replaceable
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import rollout_group, training_group
 
@@ -87,23 +87,17 @@ def validate_rollout_tensor_parallel_size(spec: RLTrainingJobSpec) -> Iterator[F
     separate = rollout_group(spec)
     group = separate or training_group(spec)
     devices = group.accelerator.count if group.accelerator else 1
+    field = "spec.rollout.tensorParallelSize"
+    related: Alternative = {"rule": "rollout-tensor-parallel", "involved": TRAIN_WORKER_FIELDS}
     if separate and size > devices and size % devices == 0:
         pods = size // devices
-        fits = separate.replicas % pods == 0
-        other = f"replicas to {join_or(nearest_multiples(separate.replicas, pods))}"
-        message = (
-            f"is {pods} worker pods for each engine, which do not divide the {separate.replicas} of the worker group"
-        )
-    else:
-        fits = devices % size == 0
-        other = f"accelerator.count to {join_or(nearest_multiples(devices, size))}"
-        message = f"does not divide the {devices} accelerators of one worker pod"
-    if not fits:
-        below = max(candidate for candidate in range(1, min(size, devices) + 1) if devices % candidate == 0)
-        field = "spec.rollout.tensorParallelSize"
-        rule = "rollout-tensor-parallel"
-        involved = TRAIN_WORKER_FIELDS
-        yield replaceable(field, size, message, below, instead=f"set {other}", rule=rule, involved=involved)
+        if separate.replicas % pods:
+            given = f"is {pods} worker pods for each engine"
+            message = f"{given}, which do not divide the {separate.replicas} of the worker group"
+            related["instead"] = f"set replicas to {join_or(nearest_multiples(separate.replicas, pods))}"
+            yield replaceable(field, size, message, devices, **related)
+    elif devices % size:
+        yield not_divisor(field, size, devices, f"the {devices} accelerators of one worker pod", **related)
 
 
 def validate_rollout_worker_group(spec: RLTrainingJobSpec) -> Iterator[Finding]:

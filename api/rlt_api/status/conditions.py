@@ -7,9 +7,10 @@ from typing import Self
 
 
 class ConditionType(StrEnum):
-    """The first reconciliation sets all conditions, in this order, with three exceptions: Admitted exists only if the
-    job names a queue, FabricVerified after the nodes were observed, PreflightPassed only with
-    spec.preflight.level."""
+    """The conditions, in the order of the status. Accepted, ClusterReady, Running and Reconciling exist from the first
+    reconciliation on. Admitted exists only if the job names a queue, FabricVerified after the nodes were observed,
+    PreflightPassed only with spec.preflight.level, Suspended from the first suspension on, and Succeeded, Failed and
+    Stalled only while they are True."""
 
     ACCEPTED = "Accepted"
     """The spec is valid."""
@@ -130,6 +131,8 @@ class Reason(StrEnum):
     """ClusterReady: the RayCluster CRD is not installed."""
     KUBERAY_TOO_OLD = "KubeRayTooOld", Kind.PROBLEM
     """ClusterReady: the RayCluster CRD lacks a field that the job needs; the message names it."""
+    KUBERAY_TOO_NEW = "KubeRayTooNew", Kind.PROBLEM
+    """ClusterReady: the RayCluster CRD has replaced a field that the job needs; the message names it."""
     KUBERAY_SILENT = "KubeRaySilent", Kind.PROBLEM
     """ClusterReady: the KubeRay operator has not reconciled the RayCluster."""
     NAME_TAKEN = "NameTaken", Kind.PROBLEM
@@ -221,18 +224,15 @@ class Reason(StrEnum):
     PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded", Kind.FAILURE
     """Failed: the training did not start within spec.pendingDeadlineSeconds; the message describes what the job waited
     for."""
-    NOT_FINISHED = "NotFinished", Kind.STATE
-    """Succeeded, Failed: the job is not finished."""
-
     SUSPEND_REQUESTED = "SuspendRequested", Kind.STATE
     """Suspended: spec.suspend is true."""
     PAUSED_BY_RULE = "PausedByRule", Kind.PROBLEM
     """Suspended: a rule of spec.observability.metricRules whose action is pause is broken; the message has its evidence
     and how to resume."""
     NOT_REQUESTED = "NotRequested", Kind.STATE
-    """Suspended: spec.suspend is false."""
+    """Suspended: the job was suspended before, and spec.suspend is false."""
     PROGRESSING = "Progressing", Kind.STATE
-    """Reconciling: the job is progressing; Stalled: therefore it is not stalled."""
+    """Reconciling: the job is progressing."""
     REQUEST_FAILED = "RequestFailed", Kind.PROBLEM
     """Reconciling, Stalled: a request of the operator to the API server or to Ray failed; the message quotes the error
     and contains the time of the next attempt. Stalled if the same request would be rejected again."""

@@ -203,6 +203,9 @@ class Disruption(ApiModel):
     reason: Word
     """Reason of the pod's condition DisruptionTarget, the reason of the kubelet, PodDeleted, NodeDeleted,
     NodeNotReady, or the taint of the node."""
+    worker_group: Word | None = None
+    """The worker group, if the training continues without the pod. The entry is removed when the group is complete
+    again."""
     message: Sentence
     """The pod, its node and the message of the kubelet."""
     time: Time

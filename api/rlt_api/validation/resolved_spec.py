@@ -14,12 +14,13 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from rlt_api.blocks.rewards import Reward
-from rlt_api.findings.finding import Finding
+from rlt_api.findings.finding import Finding, printable
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.schema.model_schema import load_schema
 from rlt_api.schema.normalize import normalize
 from rlt_api.spec.immutability import IMMUTABLE_BLOCKS
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.model_download import build_download_step
 from rlt_api.spec.runtime import resolve
 from rlt_api.spec.training_config import PRESET_REWARD
 from rlt_api.validation.structure import convert_errors
@@ -48,7 +49,8 @@ def build_resolved_spec(job: Json, runtime: Json | None) -> dict[str, Any]:
 def read_resolved_spec(resolved: Json, job: Json) -> Validated:
     """Read a resolved spec, with the current values of the job for the mutable fields.
 
-    The findings are fields and values that this version does not have.
+    The findings are fields and values that this version does not have. If they are fields alone, which a newer operator
+    has written, the result has a spec without them. A null has no effect and no finding.
     """
     if not resolved:
         fix = "create the job again under another name"
@@ -59,8 +61,20 @@ def read_resolved_spec(resolved: Json, job: Json) -> Validated:
     try:
         spec = RLTrainingJobSpec.model_validate({**resolved, **mutable}, by_alias=True, by_name=False)
     except ValidationError as error:
-        return Validated(tuple(convert_errors(error, RLTrainingJobSpec, "status.resolvedSpec")), None)
+        problems = error.errors(include_url=False)
+        findings = tuple(convert_errors(error, RLTrainingJobSpec, "status.resolvedSpec"))
+        if any(problem["type"] != "extra_forbidden" for problem in problems):
+            return Validated(findings, None)
+        known = RLTrainingJobSpec.model_validate({**resolved, **mutable}, by_alias=True, by_name=False, extra="ignore")
+        given = zip(findings, (problem["input"] for problem in problems), strict=False)
+        return Validated(tuple(_report_newer_field(each, value) for each, value in given if value is not None), known)
     return Validated((), spec)
+
+
+def _report_newer_field(unknown: Finding, value: object) -> Finding:
+    message = "is a field that only a newer version of the operator has"
+    fix = "install that version again, or create the job again under another name"
+    return Finding(unknown.field, printable(json.dumps(value)), message, fix, rule=unknown.rule)
 
 
 def dump_resolved_spec(resolved: Json) -> str:
@@ -88,3 +102,5 @@ def _add_dependent_defaults(resolved: dict[str, Any], spec: RLTrainingJobSpec) -
         resolved["rewards"] = [Reward(name=PRESET_REWARD[spec.data.preset]).model_dump(mode="json", by_alias=True)]
     if spec.training.ppo_mini_batch_size is None:
         resolved["training"]["ppoMiniBatchSize"] = spec.training.train_batch_size
+    if step := build_download_step(spec):
+        resolved["framework"]["prepare"].insert(0, step.model_dump(mode="json", by_alias=True))

@@ -124,7 +124,8 @@ def _reject(value: Any, what: str, path: str) -> Finding:
         edits = use(path, int(value))
     elif what == schema.FLAG and text.lower() in (*TRUE, *FALSE):
         flag = text.lower() in TRUE
-        fix = f"use {str(flag).lower()}"
+        shown = str(flag).lower()
+        fix = f"write {shown} without quotes" if text.lower() == shown else f"use {shown}"
         edits = use(path, flag)
     elif what == schema.STRING and isinstance(value, bool | int | float):
         shown = str(value).lower() if isinstance(value, bool) else text

@@ -11,6 +11,7 @@ from rlt.errors import JobFailedError, UnknownConditionError, WaitTimeoutError
 from rlt.job_state import Job, get_condition, summarize
 from rlt.kube_context import KubeContext
 from rlt.wanted_condition import DELETION, WantedCondition, parse_wanted_condition
+from rlt_api.findings.spelling import find_nearest_word
 from rlt_cli.connection import connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.kube_context import kube_context_options
@@ -29,7 +30,9 @@ def parse_condition(text: str) -> WantedCondition | str:
     try:
         return parse_wanted_condition(text)
     except UnknownConditionError as error:
-        raise click.BadParameter(error.message) from error
+        is_deletion = find_nearest_word(text.lower(), [DELETION], max_distance=2)
+        message = f"No job has a condition {text!r}: did you mean {DELETION}?" if is_deletion else error.message
+        raise click.BadParameter(message) from error
 
 
 @click.command()

@@ -20,7 +20,6 @@ from rlt_api.rules.model_shape import model_shape
 from rlt_api.rules.volume_size import list_volume_parts
 from rlt_api.schema.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import PROGRAMS_PATH
 from rlt_api.spec.worker_groups import training_group
 from rlt_api.validation.validate import validate_job
 
@@ -148,14 +147,8 @@ def _draft_job(request: Request) -> dict[str, Any]:
         },
         "rollout": {"responsesPerPrompt": 8},
         "cluster": {"workers": [{"replicas": request.nodes, "pool": request.runtime}]},
-        **({} if request.model.startswith("/") else {"framework": {"prepare": [_build_download(request.model)]}}),
         "checkpoint": {"saveFreq": SAVE_FREQ, "maxToKeep": MAX_TO_KEEP},
     }
-
-
-def _build_download(model: str) -> dict[str, Any]:
-    """The step that downloads the model once into the volume (rlt_pod/download/download.py)."""
-    return {"name": "download", "command": ["python3", PROGRAMS_PATH, "download", model]}
 
 
 def _find_source(data: str) -> dict[str, Any]:

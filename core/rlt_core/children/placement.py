@@ -46,7 +46,7 @@ def build_placement_overlay(job: Job, spec: RLTrainingJobSpec, group: WorkerGrou
         "maxSkew": 1,
         "topologyKey": HOSTNAME,
         "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": {names.JOB_LABEL: job.name, "ray.io/group": group.name}},
+        "labelSelector": {"matchLabels": {names.JOB_LABEL: job.name, names.RAY_GROUP_LABEL: group.name}},
     }
     affinity = _build_affinity(job, spec)
     pod: Manifest = {"topologySpreadConstraints": [spread]}

@@ -23,6 +23,7 @@ from rlt_core.children.overlay import merge_overlay
 from rlt_core.children.placement import build_accelerator_overlay, build_placement_overlay, exclude_nodes
 from rlt_core.children.ray_token import build_ray_token_mounts, build_ray_token_volumes
 from rlt_core.job import Job, Manifest, list_excluded_nodes
+from rlt_core.replaceable_pods import find_replaceable_group
 from rlt_pod.report.driver_report import METRICS_PORT
 
 GCS_PORT = 6379
@@ -46,7 +47,7 @@ DISRUPTION_ANNOTATIONS = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
 }
-"""The cluster autoscaler and Karpenter remove no node with a pod of a job: one pod ends the whole program.
+"""The cluster autoscaler and Karpenter remove no node with a pod of a job: most pods end the whole program.
 https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md, https://karpenter.sh/docs/concepts/disruption/"""
 
 NO_FABRIC = NetworkStatus(
@@ -89,9 +90,11 @@ def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup)
     """Build the pod template of a worker group."""
     assert group.resources
     mounted = bool(get_attachment(job, spec, group).mounts)
-    container = _build_container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted) | {
-        "lifecycle": {"postStart": _build_hook("post-start"), "preStop": _build_hook("pre-stop")}
-    }
+    container = _build_container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
+    if group is find_replaceable_group(spec):
+        container["lifecycle"] = {"preStop": _build_hook("keep-logs")}
+    else:
+        container["lifecycle"] = {"postStart": _build_hook("post-start"), "preStop": _build_hook("pre-stop")}
     pod = _build_pod(
         job, spec, container, size_worker_shared_memory(spec, group).size, group.node_selector, group.tolerations
     )

@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 
 from rlt_api.blocks.cluster import WorkerGroup
-from rlt_api.frameworks.registry import get_framework
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE
-from rlt_api.spec.worker_groups import rollout_group
 from rlt_core import names
 from rlt_core.children.attachment import choose_host_ports, get_attachment
 from rlt_core.children.ownership import build_metadata
@@ -22,6 +20,7 @@ from rlt_core.children.placement import build_scheduling_labels
 from rlt_core.children.pod_template import build_head_template, build_worker_template
 from rlt_core.children.programs import name_programs
 from rlt_core.job import Job, Manifest
+from rlt_core.replaceable_pods import find_replaceable_group
 
 
 def build_ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
@@ -57,9 +56,10 @@ def _build_head_group(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 
 def _build_role_resource(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
     """In rollout.mode separate: the custom resource that distinguishes train workers from rollout workers in Ray."""
-    if not get_framework(spec).roles_as_resources or rollout_group(spec) is None:
+    generating = find_replaceable_group(spec)
+    if generating is None:
         return {}
-    resource = ROLLOUT_RESOURCE if group is rollout_group(spec) else TRAIN_RESOURCE
+    resource = ROLLOUT_RESOURCE if group is generating else TRAIN_RESOURCE
     return {"resources": f"'{json.dumps({resource: 1})}'"}  # quoted for the shell that runs `ray start`
 
 

@@ -22,6 +22,11 @@ HARMLESS = ("NCCL INFO", "ERROR: 0 ", " 0 errors", "Retrying in ", "retrying..."
 """Texts of lines that report no failure, or an attempt that is repeated."""
 MAX_WRAPPED = 200
 """Maximum number of lines of a log that a pattern is compared with together with the lines around them."""
+ADVICE = re.compile(
+    r"\b(?:if|in case|whether|unless|look(?:ing)? for|check(?:ing)? for|search for)\b(?:(?![.!?;]\s).){0,200}\Z",
+    re.IGNORECASE,
+)
+"""The beginning of a sentence that names a failure as a possibility."""
 LETTERS = re.compile(r"[A-Za-z_]{2}")
 MIN_WRAPPED = 60
 """Minimum number of characters of a line that is continued on the next one."""
@@ -93,8 +98,13 @@ def _is_excluded(raw: str, above: str, entry: Entry) -> bool:
 
 def _match_line(raw: str, pattern: Pattern) -> str | None:
     """The line if it matches; the part around the match if the line is long."""
-    match = pattern.regex.search(raw)
+    match = _find_statement(raw, pattern)
     return match and raw[max(0, match.start() - EVIDENCE_BEFORE) : match.end() + EVIDENCE_AFTER].strip()
+
+
+def _find_statement(text: str, pattern: Pattern) -> re.Match[str] | None:
+    """The first match that is not in advice: "if the state is OOMKilled, raise the limit" reports no failure."""
+    return next((each for each in pattern.regex.finditer(text) if not ADVICE.search(text, 0, each.start())), None)
 
 
 def find_ends(text: bytes, entries: Iterable[Entry]) -> dict[str, int]:
@@ -157,7 +167,7 @@ def _get_lines(neighbors: Iterable[bytes], belongs: Callable[[Line], bool]) -> I
 def _match_parts(parts: Sequence[str], separator: str, pattern: Pattern) -> str | None:
     """The match in the joined parts, if it is in several of them and begins with a word."""
     text = separator.join(parts)
-    match = pattern.regex.search(text) if len(parts) > 1 else None
+    match = _find_statement(text, pattern) if len(parts) > 1 else None
     if match is None:
         return None
     ends = accumulate(len(part) + len(separator) for part in parts[:-1])

@@ -33,7 +33,8 @@ def build_program(job: Job, spec: RLTrainingJobSpec, *, any_port: bool, programs
     steps = []
     for step in [] if spec.preflight.only else spec.framework.prepare:
         record = f"{CONFIG_DIRECTORY}/prepared-{step.name}"
-        steps += [f"if [ ! -e {record} ]; then", f"  {shlex.join(step.command)}", f"  touch {record}", "fi"]
+        words = [programs if word == PROGRAMS_PATH else word for word in step.command]
+        steps += [f"if [ ! -e {record} ]; then", f"  {shlex.join(words)}", f"  touch {record}", "fi"]
     options, command = _build_arguments(job, spec, any_port)
     words = [f'exec python3 {shlex.quote(programs)} supervise "$@"', *_build_options(job, spec), "--", *options, "--"]
     program = [shlex.quote(programs if word == PROGRAMS_PATH else word) for word in command]
@@ -53,8 +54,8 @@ def build_program(job: Job, spec: RLTrainingJobSpec, *, any_port: bool, programs
 
 def list_programs(job: Job, spec: RLTrainingJobSpec) -> list[str]:
     """The programs of rlt that the script starts."""
-    command = build_command(job, spec)
-    started = [name for word, name in pairwise(command) if word == PROGRAMS_PATH]
+    commands = [build_command(job, spec), *(step.command for step in spec.framework.prepare)]
+    started = [name for command in commands for word, name in pairwise(command) if word == PROGRAMS_PATH]
     return [*SUPERVISED, *(["preflight"] if has_preflight(spec) else []), *started]
 
 

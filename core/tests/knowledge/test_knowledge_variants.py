@@ -183,3 +183,27 @@ HTTP_ERRORS = (
 def test_an_http_error_is_found_by_its_address(url: str, code: str) -> None:
     for message in HTTP_ERRORS:
         assert list_codes(message.format(url=url))[0] == code, message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hint: if the last state of the pod is OOMKilled, raise the limit of the container",
+        "The worker is gone. Check whether its pod was OOMKilled.",
+        "Run it again; unless the job printed CUDA out of memory, its batch fits",
+        "WARNING: look for ImagePullBackOff in the events of the pod",
+    ],
+)
+def test_advice_that_names_a_failure_does_not_show_it(line: str) -> None:
+    assert list_codes(f"start\n{line}\nend\n") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("The job retries if it can. Last state of container trainer: OOMKilled", "ContainerOomKilled"),
+        ("pod a: OOMKilled; if this repeats, raise the limit so that no pod is OOMKilled", "ContainerOomKilled"),
+    ],
+)
+def test_a_failure_beside_advice_is_found(line: str, code: str) -> None:
+    assert list_codes(f"start\n{line}\nend\n")[:1] == [code]

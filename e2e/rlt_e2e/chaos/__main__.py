@@ -33,20 +33,21 @@ def main() -> None:
     layout = Layout.numbered(arguments.cluster, nodes=NODES)
     cluster = Cluster.up(nodes=NODES, state=layout.state, first_port=layout.first_port, subnet=layout.subnet)
     install_operator(cluster)
-    undisturbed: dict[bool, Result] = {}
+    undisturbed: dict[int, Result] = {}
     failed = []
     RESULTS.parent.mkdir(exist_ok=True)
     for fault in faults:
-        if fault.separate not in undisturbed:
-            name = "undisturbed-separate" if fault.separate else "undisturbed"
-            _, undisturbed[fault.separate] = run_job(cluster, name, None, separate=fault.separate)
+        pods = fault.rollout_pods
+        if pods not in undisturbed:
+            name = f"undisturbed-{pods}" if pods else "undisturbed"
+            _, undisturbed[pods] = run_job(cluster, name, None, rollout_pods=pods)
         try:
-            run, result = run_job(cluster, fault.name, fault, separate=fault.separate)
+            run, result = run_job(cluster, fault.name, fault, rollout_pods=pods)
         except (ValueError, TimeoutError) as error:
             print(f"{fault.name:12} ended with an error: {error}", flush=True)
             failed.append(fault.name)
             continue
-        outcome = measure(fault, run, result, undisturbed[fault.separate])
+        outcome = measure(fault, run, result, undisturbed[pods])
         print(describe_outcome(outcome), flush=True)
         record(outcome)
         if not outcome.is_survived:

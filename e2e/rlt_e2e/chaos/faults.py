@@ -46,8 +46,8 @@ class Fault:
     title: str
     """The text of its row in the table."""
     inject: Callable[[Target], Injected]
-    separate: bool = False
-    """Whether the job has its rollout engine in its own pod."""
+    rollout_pods: int = 0
+    """Number of pods with a rollout engine. 0: the engines are in the pods of the train workers."""
     volume_mb: int | None = None
     """Size of a volume that is its own file system."""
     from_start: bool = False
@@ -66,6 +66,13 @@ def kill_engine(target: Target) -> Injected:
     pod = next(pod for pod in target.workers() if "-rollout-" in pod.name)
     kill_process(target.layout, pod, "ray::RolloutWorker")
     return Injected(f"rollout worker in pod {pod.name}")
+
+
+def delete_rollout_pod(target: Target) -> Injected:
+    """Delete a pod that only generates, with its grace period. Its requests move to the other engines."""
+    pod = next(pod for pod in target.workers() if "-rollout-" in pod.name)
+    target.cluster.kubectl("-n", target.namespace, "delete", "pod", pod.name, "--wait=false")
+    return Injected(f"pod {pod.name}", ("Disrupted", pod.name))
 
 
 def kill_worker_pod(target: Target) -> Injected:
@@ -187,7 +194,8 @@ def cause_as_tenant(cause: Callable[[Target], str]) -> Callable[[Target], Inject
 
 FAULTS = (
     Fault("rank", "the process of a rank is killed", kill_rank),
-    Fault("engine", "the process of a rollout engine is killed", kill_engine, separate=True),
+    Fault("engine", "the process of a rollout engine is killed", kill_engine, rollout_pods=1),
+    Fault("rollout-pod", "one of three rollout pods is deleted", delete_rollout_pod, rollout_pods=3),
     Fault("worker-pod", "a worker pod is deleted without a grace period", kill_worker_pod),
     Fault("head-pod", "the head pod is deleted without a grace period", kill_head_pod),
     Fault("task", "containerd's task of a worker is killed", kill_task),

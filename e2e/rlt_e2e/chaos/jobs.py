@@ -10,16 +10,17 @@ FAULT_AFTER = 10
 """The fault happens after this step: the latest checkpoint is then two steps old."""
 
 
-def build_job(name: str, *, workers: int = 2, separate: bool = False) -> Job:
+def build_job(name: str, *, workers: int = 2, rollout_pods: int = 0) -> Job:
     """Train workers with an engine each.
 
-    `separate`: one train worker, and one rollout worker in its own pod.
+    `rollout_pods`: one train worker instead, and this number of engines in their own pods.
     """
     job = build_learning_job(name, steps=STEPS, save_freq=SAVE_FREQ, workers=workers)
     spec = job["spec"]
     spec["failurePolicy"] = {"maxRestarts": 2}
-    if separate:
+    if rollout_pods:
         (group,) = spec["cluster"]["workers"]
         spec["rollout"] |= {"mode": "separate", "workerGroup": "rollout"}
-        spec["cluster"]["workers"] = [{**group, "name": name, "replicas": 1} for name in ("train", "rollout")]
+        pods = {"train": 1, "rollout": rollout_pods}
+        spec["cluster"]["workers"] = [{**group, "name": name, "replicas": count} for name, count in pods.items()]
     return job

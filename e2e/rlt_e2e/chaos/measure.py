@@ -82,7 +82,7 @@ class Outcome:
         return self.phase == "Succeeded" and self.same_result and (self.named_s is not None or not self.expected)
 
 
-def run_job(cluster: Cluster, name: str, fault: Fault | None, *, separate: bool) -> tuple[Run, Result]:
+def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: int) -> tuple[Run, Result]:
     """Run the learning job in its own namespace, with or without a fault, and delete the namespace.
 
     Raises TimeoutError if the job does not end.
@@ -96,7 +96,7 @@ def run_job(cluster: Cluster, name: str, fault: Fault | None, *, separate: bool)
     if fault and fault.volume_mb:
         volume.mount_everywhere(cluster.layout, folder, size_mb=fault.volume_mb)
         files = volume.locate(cluster.layout, folder)
-    run = Run(time.monotonic(), build_job(name, separate=separate))
+    run = Run(time.monotonic(), build_job(name, rollout_pods=rollout_pods))
     try:
         with ThreadPoolExecutor() as pool:
             _follow(run, Target(cluster, namespace, name, files), fault, pool)

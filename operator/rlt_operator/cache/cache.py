@@ -77,6 +77,8 @@ class Cache:
     """Jobs that wait for a change of the nodes. Every changed node wakes them."""
     claims: dict[Key, Counter[str]] = field(default_factory=dict)
     """Accelerators of jobs whose RayCluster is about to be created, in namespaces with a maximum."""
+    counted: set[str] = field(default_factory=set)
+    """Namespaces with a maximum, whose RayClusters this process has read since it leads."""
     written: set[Key] = field(default_factory=set)
     """Jobs whose status this process has written. The cache is not behind that write."""
     watches: Watches = field(init=False)
@@ -123,6 +125,7 @@ class Cache:
     def _forget_namespace(self, namespace: str) -> None:
         """Drop all objects of a namespace that is no longer selected, and end the reconciliations of its jobs."""
         self.job_lists.pop(namespace, None)
+        self.counted.discard(namespace)
         jobs = self.jobs.names(namespace)
         stores: tuple[Store[Any], ...] = (
             self.jobs,

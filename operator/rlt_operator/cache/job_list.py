@@ -112,15 +112,18 @@ class JobList(Reflector):
         self._note_update()
 
     async def _read_all(self, api: KubernetesApi, path: str) -> None:
-        """Read all jobs after a change of their schema."""
+        """Read and reconcile all jobs after a change of their schema.
+
+        The store may have the new form of a job already, from the response to a write that followed the old one.
+        """
         try:
             self._schema_changed = False
             async for jobs, _ in api.list_pages(path):
                 for job in jobs:
-                    if self.store.put(job, again=True):
-                        self.on_change(get_name(job), job)
+                    self.store.put(job, again=True)
+                    self.on_change(get_name(job), job)
                 await asyncio.sleep(0)  # let other tasks run between two pages
-        except ApiError:
+        except Exception:
             self._schema_changed = True
             raise
 

@@ -12,7 +12,7 @@ from rlt_core.children.build import build_children
 from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.programs import build_programs
 from rlt_core.children.raycluster import build_ray_cluster
-from rlt_core.kuberay import KUBERAY_MINIMUM, describe_lost_fields
+from rlt_core.kuberay import KUBERAY_MINIMUM, describe_lost_fields, describe_replaced_field
 from rlt_core.network_status import blocks_start, build_network_status, needs_decision
 from rlt_operator.conditions import ConditionUpdate, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
@@ -119,7 +119,10 @@ def kuberay_too_old(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
     kuberay = observed.kuberay
     if kuberay is None or observed.cluster or observed.rejection:
         return None
-    message = describe_lost_fields(kuberay, build_ray_cluster(observed.job, spec))
+    cluster = build_ray_cluster(observed.job, spec)
+    if replaced := describe_replaced_field(kuberay, cluster):
+        return wait_for_cluster(Reason.KUBERAY_TOO_NEW, truncate(replaced), stalled=True)
+    message = describe_lost_fields(kuberay, cluster)
     if message is None:
         return None
     verdict = wait_for_cluster(Reason.KUBERAY_TOO_OLD, truncate(message), stalled=True)

@@ -1,8 +1,9 @@
 """spec.failurePolicy.onDrain: leave a node that is drained, before the drain ends the pods.
 
-The PodDisruptionBudget blocks evictions of ready pods. The operator therefore ends the attempt when it observes a
-cordoned node: it records the disruption with the request to stop the program, waits until the program has saved its
-state, and releases the cluster. The drain then continues.
+The PodDisruptionBudget blocks evictions of ready pods, except of those without which the program continues. The
+operator therefore ends the attempt when it observes a cordoned node with one of the others: it records the disruption
+with the request to stop the program, waits until the program has saved its state, and releases the cluster. The drain
+then continues.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from datetime import datetime
 
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType, Reason
+from rlt_core.replaceable_pods import find_replaceable_group
 from rlt_operator.diagnosis.disruption import FoundDisruption, find_drain
 from rlt_operator.diagnosis.progress import parse_last_report
 from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
 from rlt_operator.lifecycle.shared_verdicts import fail_job
 from rlt_operator.lifecycle.stopping import describe_overdue_stop, stop_program
-from rlt_operator.observation import Observed
+from rlt_operator.observation import Observed, is_in
 from rlt_operator.verdict import Verdict
 
 
@@ -52,4 +54,6 @@ def _find_drain(observed: Observed, spec: RLTrainingJobSpec) -> FoundDisruption 
     disruptions = observed.job.status.disruptions or 0
     if policy.on_drain == "Wait" or (policy.max_disruptions is not None and disruptions >= policy.max_disruptions):
         return None
-    return find_drain(observed.cluster_pods, observed.pod_nodes)
+    replaceable = find_replaceable_group(spec)
+    pods = [pod for pod in observed.cluster_pods if not is_in(replaceable, pod)]
+    return find_drain(pods, observed.pod_nodes)

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.status.job_status import Disruption
 from rlt_core.fabric.nodes import Node
+from rlt_core.replaceable_pods import find_replaceable_group
 from rlt_operator.conditions import format_time
 from rlt_operator.diagnosis.disruption import FoundDisruption, find_disruption
-from rlt_operator.observation import Observed
+from rlt_operator.observation import Observed, is_in
 from rlt_operator.verdict import Verdict
 
 
@@ -19,6 +21,9 @@ def update_disruption(
 ) -> Disruption | None:
     """The disruption of the current attempt: the recorded one, else one that is observed now.
 
+    A lost pod whose program continues counts until its group is complete again, and another pod has precedence.
+    Otherwise, a failure days later would not count as one.
+
     None without a RayCluster, for one that is being deleted, and for one that Kueue suspends: its pods end with it.
     `nodes` is as in `find_disruption`.
     """
@@ -26,18 +31,35 @@ def update_disruption(
     cluster = observed.owned_cluster
     if cluster is None or cluster.deleting or cluster.suspend or observed.job.has_ended:
         return None
-    if status.disruption and status.disruption.ray_cluster_uid == cluster.uid:
-        return status.disruption
+    recorded = status.disruption if status.disruption and status.disruption.ray_cluster_uid == cluster.uid else None
+    if recorded and recorded.worker_group is None:
+        return recorded
     # Of a removed pod, only its deletion without a grace period counts, while it runs: others were observed before.
     removed = (replace(pod, deleting=True, disruption=None, reason=None) for pod in observed.removed_pods)
     pods = sorted(
         (pod for pod in (*removed, *observed.pods) if pod.cluster_uid == cluster.uid), key=lambda pod: pod.name
     )
-    found = verdict.disruption or find_disruption(pods, nodes)
+    group = find_replaceable_group(observed.job.spec) if observed.job.spec else None
+    found = verdict.disruption or find_disruption([pod for pod in pods if not is_in(group, pod)], nodes)
+    worker_group = None
+    if found is None and group and not _is_complete(group, observed):
+        if recorded:
+            return recorded
+        found = find_disruption([pod for pod in pods if is_in(group, pod)], nodes)
+        worker_group = group.name
     if found is None:
         return None
-    message = _describe(found)
-    return Disruption(ray_cluster_uid=cluster.uid, reason=found.reason, message=message, time=format_time(now))
+    return Disruption(
+        ray_cluster_uid=cluster.uid,
+        reason=found.reason,
+        worker_group=worker_group,
+        message=_describe(found),
+        time=format_time(now),
+    )
+
+
+def _is_complete(group: WorkerGroup, observed: Observed) -> bool:
+    return sum(is_in(group, pod) and pod.ready for pod in observed.cluster_pods) >= group.replicas
 
 
 def _describe(found: FoundDisruption) -> str:

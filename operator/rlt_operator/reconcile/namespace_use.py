@@ -1,10 +1,13 @@
 """Counts the accelerators of a namespace, for the maximum in a job's RLRuntime.
 
 Of two jobs that start at the same time, the first one claims its accelerators until the cache contains its RayCluster.
+The replica that led before may have created RayClusters that the watch of this one has not delivered yet, so that a
+replica reads the RayClusters of each such namespace once.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -27,6 +30,9 @@ async def claim_accelerators(api: KubernetesApi, cache: Cache, job: Job) -> Name
     maximum = ((runtime or {}).get("spec", {}).get("maxPerNamespace") or {}).get("accelerators")
     if maximum is None:
         return None
+    if job.namespace not in cache.counted:
+        await cache.recent.get(api_paths.ray_clusters(job.namespace), functools.partial(_complete, api, cache))
+        cache.counted.add(job.namespace)
     wanted = count_accelerators(job.spec)
     others = _count_others(cache, job)
     used = sum(others[resource] for resource in wanted)
@@ -37,6 +43,14 @@ async def claim_accelerators(api: KubernetesApi, cache: Cache, job: Job) -> Name
     else:
         cache.claims.pop(key, None)
     return use
+
+
+async def _complete(api: KubernetesApi, cache: Cache, path: str) -> None:
+    """Add the RayClusters of a namespace to the cache. Raises ApiError."""
+    if cache.ray_clusters.served:
+        async for clusters, _ in api.list_pages(path):
+            for cluster in clusters:
+                cache.ray_clusters.put_response(cluster)
 
 
 def count_accelerators(spec: RLTrainingJobSpec) -> Counter[str]:

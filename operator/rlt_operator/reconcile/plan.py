@@ -35,6 +35,7 @@ from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_d
 from rlt_operator.lifecycle.drain import node_is_drained
 from rlt_operator.lifecycle.findings import set_findings
 from rlt_operator.lifecycle.independent_conditions import set_independent_conditions
+from rlt_operator.lifecycle.newer_fields import newer_fields_given
 from rlt_operator.lifecycle.no_progress import training_without_progress
 from rlt_operator.lifecycle.preflight import preflight_pending
 from rlt_operator.lifecycle.preparation import preparation_pending
@@ -82,6 +83,7 @@ READY_STEPS: list[ReadyStep] = [
     cluster_name_taken,
     previous_cluster_terminating,
     restart_delayed,
+    newer_fields_given,
     kuberay_missing,
     fabric_not_decided,
     kuberay_too_old,
@@ -251,7 +253,7 @@ def _reports_failed_request(status: RLTrainingJobStatus) -> bool:
 
 def _restore_config(job: Job, spec: RLTrainingJobSpec, found: Config | None) -> tuple[Manifest, ...]:
     """The ConfigMap, if it is not as an operator wrote it. One from another version of the operator stays."""
-    if found and found.is_unchanged:
+    if (found and found.is_unchanged) or job.has_newer_fields:
         return ()
     manifest = build_config_map(job, spec)
     wanted = parse_config(manifest).digests

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from apiserver.later_version import execute_operator
 from apiserver.ray_head import RayHead
 from apiserver.waiting import eventually
 from cryptography import x509
@@ -219,6 +220,8 @@ class Operator:
     port: int = field(default_factory=free_port)
     process: BaseProcess | None = None
     command: str = "run"
+    packages: Path | None = None
+    """A folder with the packages of another version."""
 
     def start(self) -> None:
         """Start the process and wait until it is ready."""
@@ -230,7 +233,10 @@ class Operator:
         key = TOKEN_KEY if self.command == "run" else ()
         command = ["rlt-operator", self.command, "--metrics-port", str(self.port), *key, *self.options]
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
-        self.process = start_forked(main, command, environment, self.log, self.log, self.log.parent)
+        if self.packages:
+            environment["PYTHONPATH"] = str(self.packages)
+        program = execute_operator if self.packages else main
+        self.process = start_forked(program, command, environment, self.log, self.log, self.log.parent)
 
     def alive(self) -> bool:
         assert self.process

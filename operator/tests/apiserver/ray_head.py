@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,14 @@ mount --bind "$0/rlt" /etc/rlt
 exec "$@"
 """
 """Runs a command in its own mount namespace, with a copy of this machine's /etc that also has a directory rlt."""
+
+
+def find_address() -> str:
+    """An address of this machine that is not the loopback's."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("10.255.255.255", 1))  # sends nothing, but selects the address
+        address: str = probe.getsockname()[0]
+        return address
 
 
 @dataclass

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 import zipfile
@@ -20,7 +19,7 @@ import observed as o
 import pytest
 from apiserver.command_line import Rlt
 from apiserver.in_cluster import PODS, READY, Kubernetes, Operator
-from apiserver.ray_head import RayHead
+from apiserver.ray_head import RayHead, find_address
 from apiserver.waiting import eventually
 from gate import Gate
 
@@ -34,9 +33,7 @@ pytestmark = pytest.mark.apiserver
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RayHead]:
     """`ray start --head`."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("10.255.255.255", 1))  # sends nothing, but selects this machine's address
-        head = RayHead(probe.getsockname()[0], cpus=2)
+    head = RayHead(find_address(), cpus=2)
     head.start()
     yield head
     head.stop()

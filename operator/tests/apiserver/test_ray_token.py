@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import observed as o
 import pytest
 from apiserver.command_line import Rlt
 from apiserver.in_cluster import Kubernetes, Operator
-from apiserver.ray_head import RayHead
+from apiserver.ray_head import RayHead, find_address
 from apiserver.test_ray_jobs import make_ready
 from apiserver.waiting import eventually
 from gate import Gate
@@ -30,9 +29,7 @@ VERL_LINE = "step:1 - critic/rewards/mean:0.5 - timing_s/step:30.0"
 @pytest.fixture
 def ray() -> Iterator[RayHead]:
     """A Ray head that `start_with_token` starts."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("10.255.255.255", 1))  # sends nothing, but selects this machine's address
-        head = RayHead(probe.getsockname()[0])
+    head = RayHead(find_address())
     yield head
     if head.process:
         head.stop()

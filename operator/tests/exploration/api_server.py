@@ -185,10 +185,10 @@ class ApiServer:
         if path.endswith("/namespaces/demo"):
             return 200, '{"metadata": {"labels": {}}}'
         if path.endswith(("/pods", "/rayclusters")):
-            label, _, value = query["labelSelector"].partition("=")
+            label, _, value = query.get("labelSelector", "").partition("=")
             resource = path.rpartition("/")[2]
             found = (each for _, each in self.select(resource))
-            items = [each for each in found if each["metadata"].get("labels", {}).get(label) == value]
+            items = [each for each in found if not label or each["metadata"].get("labels", {}).get(label) == value]
             return 200, json.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": items})
         return _error(404, path)
 

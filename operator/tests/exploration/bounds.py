@@ -34,6 +34,8 @@ class Bounds:
     """Number of changes of the job on a path on which the operator fails."""
     rivals: int = 0
     """Number of times on a path that another job takes the accelerators, which the job's runtime limits."""
+    losses: int = 0
+    """Number of times on a path that the job loses its rollout pod."""
     upgrades: int = 0
     """Number of times that a replica of another version leads on a path."""
     newer: bool = False
@@ -55,6 +57,7 @@ class Bounds:
             breakages=self.breakages,
             upgrades=self.upgrades,
             rivals=self.rivals,
+            losses=self.losses,
         )
         world.process.newer = self.newer
         return world

@@ -1,12 +1,13 @@
 """What happens to a job besides the operator: each function is a transition, and returns whether it changed anything.
 
 EXPECTED transitions happen sooner or later without any fault. DISTURBANCES are what users, nodes and networks may do.
-BREAKAGES are changes of the job on which the operator fails. RIVALS are other jobs of the namespace.
+BREAKAGES are changes of the job on which the operator fails. RIVALS are other jobs of the namespace. LOSSES are pods
+without which the program continues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from exploration.api_server import WATCHED
@@ -22,7 +23,9 @@ from exploration.world import (
     PODS,
     RAY_CLUSTER,
     RIVAL,
+    ROLLOUT,
     RUNTIME,
+    SEPARATE_SPEC,
     SPEC,
     World,
 )
@@ -47,12 +50,14 @@ def kuberay_creates_pods(world: World) -> bool:
     if cluster is None or is_foreign(cluster) or "deletionTimestamp" in cluster["metadata"]:
         return False
     uid = cluster["metadata"]["uid"]
-    found = {pod["metadata"]["labels"]["ray.io/node-type"] for pod in _list_pods_of(world, uid)}
-    missing = [role for role in ("head", "worker") if role not in found]
+    groups = ["headgroup", *(group["groupName"] for group in cluster["spec"]["workerGroupSpecs"])]
+    found = {pod["metadata"]["labels"][names.RAY_GROUP_LABEL] for pod in _list_pods_of(world, uid)}
+    missing = [group for group in groups if group not in found]
     if not missing:
         return False
-    for role in missing:
-        labels = {names.JOB_LABEL: NAME, "ray.io/node-type": role}
+    for group in missing:
+        role = "head" if group == groups[0] else "worker"
+        labels = {names.JOB_LABEL: NAME, "ray.io/node-type": role, names.RAY_GROUP_LABEL: group}
         owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME, "uid": uid, "controller": True}
         metadata = {
             "name": f"{NAME}-{role}-{world.server.uids}",
@@ -121,14 +126,12 @@ def head_is_lost(world: World) -> bool:
 
 def worker_is_evicted(world: World) -> bool:
     """A worker starts to terminate with the condition DisruptionTarget."""
-    worker = next((pod for pod in _list_owned_pods(world, "worker") if _is_alive(pod)), None)
-    if worker is None or worker["status"]["phase"] != "Running":
-        return False
-    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-    conditions = [*worker["status"]["conditions"], disrupted]
-    _update_pod(world, {**worker, "status": {**worker["status"], "conditions": conditions}})
-    world.server.mark_deleted(f"{PODS}/{worker['metadata']['name']}")
-    return True
+    return _evict(world, [pod for pod in _list_owned_pods(world, "worker") if _get_group(pod) != ROLLOUT])
+
+
+def rollout_pod_is_evicted(world: World) -> bool:
+    """The same for the pod that only generates."""
+    return _evict(world, [pod for pod in _list_owned_pods(world, "worker") if _get_group(pod) == ROLLOUT])
 
 
 def node_is_cordoned(world: World) -> bool:
@@ -174,6 +177,7 @@ def user_creates_job(world: World) -> bool:
     if world.job is not None:
         return False
     spec = LIMITED_SPEC if api_paths.runtime(RUNTIME) in world.server.objects else SPEC
+    spec = SEPARATE_SPEC if world.losses else spec
     manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": spec}
     world.server.create(api_paths.jobs(NAMESPACE), manifest)
     return True
@@ -281,13 +285,16 @@ def user_creates_labelled_pod(world: World) -> bool:
 
 
 def rival_takes_accelerators(world: World) -> bool:
-    """The RayCluster of another job has all accelerators that the runtime permits to the namespace."""
-    if api_paths.ray_cluster(*RIVAL) in world.server.objects:
+    """The leader creates the RayCluster of another job, with all accelerators that the namespace may have.
+
+    Its cache has the response. A replica that leads later may lack it.
+    """
+    if {api_paths.ray_cluster(*RIVAL), RAY_CLUSTER} & world.server.objects.keys():
         return False
     container = {"resources": {"limits": {GPU: "1"}}}
     spec = {"workerGroupSpecs": [{"replicas": 1, "template": {"spec": {"containers": [container]}}}]}
     cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": _metadata(RIVAL[1]), "spec": spec}
-    world.server.create(api_paths.ray_clusters(NAMESPACE), cluster)
+    world.process.cache.put(world.server.create(api_paths.ray_clusters(NAMESPACE), cluster))
     return True
 
 
@@ -332,13 +339,25 @@ DISTURBANCES: tuple[Happening, ...] = (
 )
 BREAKAGES: tuple[Happening, ...] = (user_breaks_the_operator, user_blocks_the_operator)
 RIVALS: tuple[Happening, ...] = (rival_takes_accelerators,)
+LOSSES: tuple[Happening, ...] = (rollout_pod_is_evicted,)
 
 
 def build_world(
-    *, disturbances: int = 0, faults: int = 0, breakages: int = 0, upgrades: int = 0, rivals: int = 0
+    *,
+    disturbances: int = 0,
+    faults: int = 0,
+    breakages: int = 0,
+    upgrades: int = 0,
+    rivals: int = 0,
+    losses: int = 0,
 ) -> World:
-    """A world with a new job, which the operator's process has listed. With rivals, the runtime limits accelerators."""
-    world = World(disturbances=disturbances, faults=faults, breakages=breakages, upgrades=upgrades, rivals=rivals)
+    """A world with a new job, which the operator's process has listed.
+
+    With rivals, the runtime limits accelerators. With losses, the job has a rollout pod.
+    """
+    world = World(
+        disturbances=disturbances, faults=faults, breakages=breakages, upgrades=upgrades, rivals=rivals, losses=losses
+    )
     if rivals:
         runtime = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": RUNTIME}}
         world.server.create(api_paths.RUNTIMES, {**runtime, "spec": {"maxPerNamespace": {"accelerators": 1}}})
@@ -414,6 +433,22 @@ def _remove_pod(world: World, pod: Manifest) -> None:
 
 def _update_pod(world: World, pod: Manifest) -> None:
     world.server.update(f"{PODS}/{pod['metadata']['name']}", pod)
+
+
+def _evict(world: World, pods: Sequence[Manifest]) -> bool:
+    """Let the first of the running pods terminate with the condition DisruptionTarget."""
+    pod = next((pod for pod in pods if _is_alive(pod) and pod["status"]["phase"] == "Running"), None)
+    if pod is None:
+        return False
+    disrupted = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    conditions = [*pod["status"]["conditions"], disrupted]
+    _update_pod(world, {**pod, "status": {**pod["status"], "conditions": conditions}})
+    world.server.mark_deleted(f"{PODS}/{pod['metadata']['name']}")
+    return True
+
+
+def _get_group(pod: Manifest) -> str:
+    return str(pod["metadata"]["labels"][names.RAY_GROUP_LABEL])
 
 
 def _list_pods_of(world: World, uid: str) -> list[Manifest]:

@@ -15,7 +15,7 @@ from exploration.environment import is_cordoned, is_foreign
 from exploration.failing_jobs import FAILS, find_failure
 from exploration.process import Write
 from exploration.versions import NEWER_FIELD
-from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, RIVAL, World
+from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, RIVAL, SEPARATE_SPEC, World
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
@@ -129,6 +129,18 @@ def the_operators_faults_end_no_attempt(step: Transition) -> None:
     status = _get_status(step.after.job)
     if not step.after.disturbed and (status.get("attempts") or status.get("phase") == "Failed"):
         raise Violation(f"{status.get('message')}")
+
+
+def a_replaced_pod_is_forgotten(step: Transition) -> None:
+    """A rollout pod that was lost explains no failure after its successor is ready."""
+    before = step.before
+    disruption = _get_status(step.after.job).get("disruption") or {}
+    if step.name not in RECONCILIATIONS or "workerGroup" not in disruption or before.list_pending("pods"):
+        return
+    pods = [pod for pod in before.pods if not is_foreign(pod)]
+    ready = [pod for pod in pods if pod["status"].get("conditions") and "deletionTimestamp" not in pod["metadata"]]
+    if len(ready) == len(pods) == len(SEPARATE_SPEC["cluster"]["workers"]) + 1:
+        raise Violation(f"all pods are ready, and the status has {disruption}")
 
 
 def a_deadline_applies(step: Transition) -> None:
@@ -249,9 +261,9 @@ def a_failing_job_is_quarantined(step: Transition) -> None:
 
 
 def a_namespace_stays_within_its_maximum(step: Transition) -> None:
-    """No RayCluster is created while others in its cache have the accelerators of the namespace."""
+    """No RayCluster is created while others have the accelerators of the namespace, whichever replica created them."""
     created = ("POST", RAY_CLUSTER.rpartition("/")[0]) in (step.writes or ())
-    if created and not step.interrupted and step.before.process.cache.ray_clusters.get(RIVAL):
+    if created and not step.interrupted and api_paths.ray_cluster(*RIVAL) in step.before.server.objects:
         raise Violation("a RayCluster was created beside one that has all accelerators of the namespace")
 
 
@@ -262,6 +274,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     program_ends_before_its_cluster,
     own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
+    a_replaced_pod_is_forgotten,
     a_deadline_applies,
     the_record_is_stored_before_the_cluster_is_deleted,
     a_cluster_has_a_job,
@@ -308,10 +321,10 @@ def is_settled(world: World) -> str | None:
     ended = phase in ("Succeeded", "Failed") and _get_result(job)
     suspended = phase == "Suspended" and job["spec"].get("suspend")
     if (ended or suspended) and released and conditions["Reconciling"]["status"] == "False":
-        is_stalled = conditions["Stalled"]["status"] == "True" and phase != "Failed"
+        is_stalled = "Stalled" in conditions and phase != "Failed"
         return f"job_converges: it is still stalled: {conditions['Stalled']['message']}" if is_stalled else None
     foreign = [path for path, text in world.server.objects.items() if is_foreign(parse(text)) and "/pods/" not in path]
-    if foreign and conditions["Stalled"]["reason"] == "NameTaken":
+    if foreign and conditions.get("Stalled", {}).get("reason") == "NameTaken":
         return None
     if world.has_lost_programs:
         return None

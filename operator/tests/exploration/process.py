@@ -195,6 +195,7 @@ class Process:
         forked = Process(self.key, self.woken, self.timer, self.idle_at, self.newer)
         forked.copy_watches(self)
         forked.cache.written = set(self.cache.written)
+        forked.cache.counted = set(self.cache.counted)
         forked.cache.waiting_for_nodes = set(self.cache.waiting_for_nodes)
         forked.poller = self.poller.fork(forked.wake)
         forked.failures = dict(self.failures)
@@ -225,7 +226,7 @@ class Process:
             for name, entry in sorted(self._stores[resource]._entries.items()):
                 parts += [name[1], entry.version, entry.value if isinstance(entry.value, str) else repr(entry.value)]
             parts.append(repr(self._stores[resource].select_removed(self.key)))
-        rest = (self.cache.written, self.cache.waiting_for_nodes, self.cache.is_kuberay_active())
+        rest = (self.cache.written, self.cache.counted, self.cache.waiting_for_nodes, self.cache.is_kuberay_active())
         return [*parts, self.poller.describe(), repr(rest)]
 
     async def reconcile(self, transport: Transport) -> None:

@@ -61,7 +61,8 @@ def _list_possible(world: World) -> tuple[environment.Happening, ...]:
     disturbances = environment.DISTURBANCES if world.disturbances else ()
     breakages = environment.BREAKAGES if world.breakages else ()
     rivals = environment.RIVALS if world.rivals else ()
-    return (*free, *disturbances, *breakages, *rivals)
+    losses = environment.LOSSES if world.losses else ()
+    return (*free, *disturbances, *breakages, *rivals, *losses)
 
 
 def _let(happen: environment.Happening, world: World) -> bool:
@@ -71,6 +72,7 @@ def _let(happen: environment.Happening, world: World) -> bool:
     world.disturbed |= disturbs
     world.breakages -= happen in environment.BREAKAGES
     world.rivals -= happen in environment.RIVALS
+    world.losses -= happen in environment.LOSSES
     return happen(world)
 
 
@@ -186,7 +188,7 @@ class Search:
 
     def _settle(self, world: World) -> None:
         world = world.fork()
-        world.disturbances = world.faults = world.breakages = world.upgrades = world.rivals = 0
+        world.disturbances = world.faults = world.breakages = world.upgrades = world.rivals = world.losses = 0
         self.settled.update(settle(world, self.settled))
 
 

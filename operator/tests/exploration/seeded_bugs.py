@@ -25,10 +25,10 @@ from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
 from rlt_operator.lifecycle import admission, drain, run_record, running, stopping, terminal
-from rlt_operator.memory import clocks
+from rlt_operator.memory import clocks, disruption
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Config, NamespaceUse, Observed
-from rlt_operator.reconcile import apply, blocking, children, plan, status, unused_programs
+from rlt_operator.reconcile import apply, blocking, children, namespace_use, plan, status, unused_programs
 from rlt_operator.reconcile import reconcile as reconciliation
 from rlt_operator.reconcile.backoff import Backoff
 from rlt_operator.reconcile.children import write_child as write_child_of_job
@@ -106,6 +106,13 @@ def the_cache_alone_decides() -> Iterator[None]:
         pass
 
     with mock.patch.multiple(Cache, refresh=refresh, refresh_pods=refresh):
+        yield
+
+
+@contextmanager
+def a_lost_rollout_pod_is_never_replaced() -> Iterator[None]:
+    """The first lost rollout pod explains each later failure, so that maxRestarts limits nothing."""
+    with mock.patch.object(disruption, "_is_complete", return_value=False):
         yield
 
 
@@ -319,6 +326,17 @@ def a_cancelled_request_keeps_its_slot() -> Iterator[None]:
 def the_accelerators_of_others_do_not_count() -> Iterator[None]:
     """The maximum of the namespace applies to each job alone."""
     with mock.patch.object(NamespaceUse, "fits", property(lambda use: use.needed <= use.maximum)):
+        yield
+
+
+@contextmanager
+def a_leader_trusts_its_watch_of_ray_clusters() -> Iterator[None]:
+    """It lacks one that the leader before it has created a moment before."""
+
+    async def complete(api: KubernetesApi, cache: Cache, path: str) -> None:
+        """Reads nothing."""
+
+    with mock.patch.object(namespace_use, "_complete", complete):
         yield
 
 

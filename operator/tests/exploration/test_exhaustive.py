@@ -14,7 +14,8 @@ BOUNDS = {
     "an upgrade": Bounds(upgrades=1, depth=8, starts=("new",)),
     "a rollback and a disturbance": Bounds(disturbances=1, upgrades=1, newer=True, depth=3, starts=("running",)),
     "a job on which the operator fails": Bounds(breakages=1, depth=4),
-    "a rival": Bounds(rivals=1, depth=8, starts=("new",)),
+    "a rival and an upgrade": Bounds(rivals=1, upgrades=1, depth=8, starts=("new",)),
+    "a lost rollout pod": Bounds(losses=1, depth=9, starts=("starting", "running")),
 }
 DEEP_BOUNDS = {
     "a disturbance": Bounds(disturbances=1, depth=26, starts=("new",)),
@@ -26,6 +27,8 @@ DEEP_BOUNDS = {
     "a rollback and a disturbance": Bounds(disturbances=1, upgrades=1, newer=True, depth=5),
     "a job on which the operator fails": Bounds(breakages=2, depth=10),
     "rivals and a disturbance": Bounds(rivals=2, disturbances=1, depth=6, starts=("new", "starting")),
+    "lost rollout pods and a disturbance": Bounds(losses=2, disturbances=1, depth=6, starts=("starting", "running")),
+    "a lost rollout pod and a fault": Bounds(losses=1, faults=1, depth=8, starts=("running",)),
     "a rival, a fault and an upgrade": Bounds(rivals=1, faults=1, upgrades=1, depth=6, starts=("new",)),
     "a job on which the operator fails, and a fault": Bounds(breakages=1, faults=1, disturbances=1, depth=3),
 }

@@ -16,6 +16,7 @@ from exploration.invariants import (
     a_deadline_applies,
     a_failing_job_is_quarantined,
     a_namespace_stays_within_its_maximum,
+    a_replaced_pod_is_forgotten,
     another_version_changes_no_child,
     at_most_one_live_cluster,
     mounted_programs_stay,
@@ -79,6 +80,11 @@ SEEDED = [
         at_most_one_live_cluster.__name__,
         Bounds(disturbances=1, depth=4, starts=("starting",)),
     ),
+    Seeded(
+        bugs.a_lost_rollout_pod_is_never_replaced,
+        a_replaced_pod_is_forgotten.__name__,
+        Bounds(losses=1, depth=2, starts=RUNNING),
+    ),
     Seeded(bugs.a_result_is_not_final, "job_converges", Bounds(depth=10, starts=NEW)),
     Seeded(bugs.a_job_ends_again, terminal_is_sticky.__name__, Bounds(disturbances=1, depth=3, starts=("ended",))),
     Seeded(
@@ -137,6 +143,11 @@ SEEDED = [
         bugs.the_accelerators_of_others_do_not_count,
         a_namespace_stays_within_its_maximum.__name__,
         Bounds(rivals=1, depth=3, starts=NEW),
+    ),
+    Seeded(
+        bugs.a_leader_trusts_its_watch_of_ray_clusters,
+        a_namespace_stays_within_its_maximum.__name__,
+        Bounds(rivals=1, upgrades=1, depth=4, starts=NEW),
     ),
     Seeded(
         bugs.a_job_that_waits_for_accelerators_is_not_requeued,

@@ -61,6 +61,16 @@ LIMITED_SPEC = {
     "runtimeRef": {"name": RUNTIME},
 }
 """The spec with an accelerator, and a runtime that limits a namespace to one."""
+ROLLOUT = "rollout"
+SEPARATE_SPEC = {
+    **SPEC,
+    "rollout": {"mode": "separate", "workerGroup": ROLLOUT},
+    "cluster": {
+        **SPEC["cluster"],
+        "workers": [{**SPEC["cluster"]["workers"][0], "name": name} for name in ("train", ROLLOUT)],
+    },
+}
+"""The spec with a pod that only generates, without which the program continues."""
 
 
 @dataclass
@@ -86,6 +96,8 @@ class World:
     """How many more times a user may change the job so that the operator fails on it."""
     upgrades: int = 0
     """How many more times a replica of another version may lead on this path."""
+    losses: int = 0
+    """How many more times the job may lose its rollout pod on this path."""
 
     def fork(self) -> World:
         ray = {uid: dict(jobs) for uid, jobs in self.ray.items()}
@@ -107,6 +119,7 @@ class World:
             self.rivals,
             self.breakages,
             self.upgrades,
+            self.losses,
             process.newer,
             process.woken,
             process.timer is None,

@@ -3,16 +3,19 @@
     python3 rlt_pod.pyz download NAME [--revision REVISION]
 
 Complete files are kept, and a partial file is continued where it ends. The folders are huggingface_hub's: trainer and
-engine find the model there. Exit code 1 with a sentence if the download cannot succeed.
+engine find the model there. Without a connection to the hub, a model that was downloaded before is enough. Exit code 1
+with a sentence if the download cannot succeed.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import sys
 import time
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
@@ -46,9 +49,33 @@ class Progress:
 
 
 def download(hub: Hub, name: str, revision: str, cache: Path) -> Path:
-    """Download what is missing. Returns the folder of the model. Raises HubError, OSError."""
-    repository = hub.read_repository(name, revision)
+    """Download what is missing. Returns the folder of the model. Raises HubError, OSError.
+
+    Jobs that share the volume download one after another: the later ones find the files.
+    """
     folder = cache / f"models--{name.replace('/', '--')}"
+    try:
+        repository = hub.read_repository(name, revision)
+    except OSError as error:
+        if not (existing := _find_snapshot(folder, revision)):
+            raise
+        print(f"The hub does not answer ({error}): the files of an earlier download are used.")
+        return existing
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "rlt-download.lock").open("w") as lock:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        return _download_files(hub, repository, folder, revision)
+
+
+def _find_snapshot(folder: Path, revision: str) -> Path | None:
+    """Find the folder of an earlier download. Its reference is written after its files."""
+    reference = folder / "refs" / revision
+    snapshot = folder / "snapshots" / (reference.read_text().strip() if reference.is_file() else "-")
+    return snapshot if (snapshot / "config.json").exists() else None
+
+
+def _download_files(hub: Hub, repository: Repository, folder: Path, revision: str) -> Path:
     snapshot = folder / "snapshots" / repository.commit
     progress = Progress(sum(file.size for file in repository.files))
     for file in repository.files:

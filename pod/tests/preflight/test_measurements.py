@@ -48,6 +48,8 @@ def test_a_cache_that_cannot_be_written_is_returned_with_its_folder(tmp_path: Pa
     environment = {"TRITON_CACHE_DIR": str(tmp_path / "file/triton"), "HF_HOME": str(tmp_path / "new/hf")}
     assert find_unwritable(environment) == {"TRITON_CACHE_DIR": f"{tmp_path}/file/triton: Not a directory"}
     assert list((tmp_path / "new/hf").iterdir()) == []
+    kernels = {"FLASHINFER_WORKSPACE_BASE": str(tmp_path / "file")}
+    assert find_unwritable(kernels) == {"FLASHINFER_WORKSPACE_BASE": f"{tmp_path}/file: File exists"}
     assert find_unwritable({"HF_HOME": str(tmp_path / "file"), "HF_HUB_OFFLINE": "1"}) == {}
 
 

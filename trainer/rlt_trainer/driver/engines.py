@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, InvalidStateError, wait
 from contextlib import suppress
@@ -18,6 +20,8 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.engine_processes import EngineLostError, EngineProcess, EngineProcesses
+from rlt_trainer.driver.termination import Termination
+from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.event_loop import EventLoopThread
 from rlt_trainer.rollout.build_engine import build_sampling
 from rlt_trainer.rollout.engine import EngineError, Request, Sampling
@@ -36,7 +40,11 @@ METRICS_TIMEOUT_S = 2.0
 CLOSE_TIMEOUT_S = 10.0
 """Time that engines have to stop after an error of the run. Later, Ray ends their processes."""
 MAX_LOSSES = 3
-"""How often the process of an engine may end in one step. Then the run ends: the next one would end as well."""
+"""How often the process of one engine may end in one step. Then the run ends: the next one would end as well."""
+START_TIMEOUT_S = 1800
+"""How long a run without any engine waits for one: for a new pod, and until its engine has loaded the model."""
+POLL_INTERVAL_S = 1.0
+"""How often this wait looks for SIGTERM."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,7 +54,9 @@ class Engines:
     """All rollout engines, and the event loop that calls them.
 
     Colocated engines use the devices of the train workers, so they are paused while these train. An engine whose
-    process ends is started again by `wait` or by the next weight sync: the train workers must send it the weights.
+    process ends is started again by `wait` or by the next weight sync: the train workers must send it the weights. In
+    pods that only generate, it starts beside the others, which serve its requests, and joins them at the first weight
+    sync after its start. Its pod may be lost as well: Ray starts the process when KubeRay has replaced the pod.
     """
 
     sampling: Sampling
@@ -54,15 +64,24 @@ class Engines:
     router: Router
     """Samples responses, in the event loop. Set by `start`."""
 
-    def __init__(self, config: TrainingConfig, workers: WorkerGroup[TrainWorker], processes: EngineProcesses) -> None:
+    def __init__(
+        self,
+        config: TrainingConfig,
+        workers: WorkerGroup[TrainWorker],
+        processes: EngineProcesses,
+        termination: Termination | None = None,
+    ) -> None:
         """Create it in the thread that calls the train workers."""
         self._config = config
         self._workers = workers
         self._processes = processes
+        self._termination = termination
         self._is_colocated = config.rollout.mode == "colocated"
         self._engines: list[_Engine] = []
+        self._connected: list[_Engine] = []
+        self._channels = 0
         self._has_lost: Future[None] = Future()
-        self._losses = 0
+        self._losses: Counter[int] = Counter()
         self._syncs = 0
         self._is_closed = False
         self._thread = threading.get_ident()
@@ -81,7 +100,7 @@ class Engines:
         """Sync the policy's weights to all engines, and verify them. Requests continue with the new weights.
 
         Returns the largest of the engines' mean differences of log-probabilities. None: this sync is not verified
-        (rollout.verifyWeightsFreq). Raises StaleWeightsError.
+        (rollout.verifyWeightsFreq). Raises StaleWeightsError, and Terminated after SIGTERM if no engine is left.
         """
         frequency = self._config.rollout.verify_weights_freq
         is_verified = frequency > 0 and self._syncs % frequency == 0
@@ -101,12 +120,16 @@ class Engines:
             wait(pending, return_when=FIRST_COMPLETED)
             if future.done():
                 return future.result()
-            self.sync_weights()
+            if self._is_colocated or not any(engine.serves and engine.loss is None for engine in self._engines):
+                self.sync_weights()
+            else:
+                self._restart_lost()
+                self._begin_starts()
 
     def pause(self) -> None:
         """Pause colocated engines, and free their memory (rollout.freeCacheEngine), until the next weight sync."""
         if self._is_colocated:
-            self._call(self._engines, RolloutWorker.pause)
+            self._call(self._connected, RolloutWorker.pause)
 
     def count_requests(self) -> dict[str, int]:
         """As in Router; empty before `start`. Any thread can call it."""
@@ -125,8 +148,8 @@ class Engines:
 
     def end_step(self, step: int) -> list[WorkerReport]:
         """Return the reports of the engines on `step`."""
-        self._losses = 0
-        return list(self._call(self._engines, RolloutWorker.end_step, step).values())
+        self._losses.clear()
+        return list(self._call(self._connected, RolloutWorker.end_step, step).values())
 
     def __enter__(self) -> Self:
         return self
@@ -144,32 +167,33 @@ class Engines:
         self._is_closed = True
         engines = self._engines
         self._engines = []
+        started = [engine for engine in engines if engine.info is not None]
         try:
             if engines:
                 self.loop.submit(self.router.close()).result(timeout_s)
-                self._collect(self.loop.submit(self._gather(engines, RolloutWorker.close)), timeout_s)
+                self._collect(self.loop.submit(self._gather(started, RolloutWorker.close)), timeout_s)
         finally:
             self.loop.close(timeout_s)
 
     def _sync(self, *, is_verified: bool) -> float | None:
-        """Send the weights to all engines, and verify them. Raises EngineLostError if the process of an engine ends."""
+        """Send the weights to the connected engines, and verify them. Raises EngineLostError if one of them ends."""
         expected = self._workers.all(TrainWorker.probe_log_probs, self._probe)[0] if is_verified else []
         self._release_memory("weights")
-        receiving = self._gather(self._engines, RolloutWorker.receive_weights)
+        receiving = self._gather(self._connected, RolloutWorker.receive_weights)
         sent = self._beside(receiving, lambda: self._workers.all(TrainWorker.send_weights, add_up=is_verified))[0]
         self._release_memory("kv_cache")  # after the receivers ended: memory that they have opened cannot be released
-        held = self._call(self._engines, RolloutWorker.sum_weights) if is_verified else {}
-        self._call(self._engines, RolloutWorker.resume)
+        held = self._call(self._connected, RolloutWorker.sum_weights) if is_verified else {}
+        self._call(self._connected, RolloutWorker.resume)
         difference = self._verify(sent, held, expected) if is_verified else None
         self._raise_loss()
         self.loop.submit(self._serve()).result()
         return difference
 
     def _verify(self, sent: Sums, held: Mapping[_Engine, Sums], expected: Sequence[float]) -> float:
-        actual = self._call(self._engines, RolloutWorker.log_probs, self._probe)
+        actual = self._call(self._connected, RolloutWorker.log_probs, self._probe)
         self._raise_loss()
         differences = []
-        for engine in self._engines:
+        for engine in self._connected:
             assert engine.verification is not None
             found = engine.verification.verify(sent, held[engine], expected=expected, actual=actual[engine])
             differences.append(found)
@@ -185,29 +209,61 @@ class Engines:
 
     def _prepare_engines(self) -> None:
         """Start the engines of new processes. They serve after the next weight sync. Raises EngineLostError."""
-        stopped = [engine for engine in self._engines if engine.info is None]
-        if stopped:
-            # vLLM starts only if gpuMemoryUtilization of the device is free (vllm/v1/worker/utils.py: request_memory).
-            # It is, also beside moments: the sync needs the same memory (rlt_api/rules/memory.py).
-            self._release_memory("start")
-        for engine, info in self._call(stopped, RolloutWorker.start).items():
-            engine.info = info
-            self.sampling = build_sampling(self._config, info.stop_token_ids)
+        self._begin_starts()
+        self._await_starts()
+        for engine in self._engines:
+            if engine.info is None and engine.start is not None and engine.start.done():
+                try:
+                    engine.info = engine.start.result()
+                    self.sampling = build_sampling(self._config, engine.info.stop_token_ids)
+                except EngineLostError as error:
+                    engine.loss = error
         self._raise_loss()
-        new = [engine for engine in self._engines if engine.verification is None]
-        if new:
-            self._open_channels()
+        started = [engine for engine in self._engines if engine.info is not None]
+        if started != self._connected:
+            self._open_channels(started)
+            self._connected = started
+        new = [engine for engine in started if engine.verification is None]
         for engine, held in self._call(new, RolloutWorker.sum_weights).items():
             engine.verification = Verification(held, self._config.rollout.quantization or self._config.model.dtype)
         self._raise_loss()
 
+    def _begin_starts(self) -> None:
+        """Begin to start the engines of new processes. `_prepare_engines` awaits them."""
+        stopped = [engine for engine in self._engines if engine.start is None]
+        if stopped:
+            # vLLM starts only if gpuMemoryUtilization of the device is free (vllm/v1/worker/utils.py: request_memory).
+            # It is, also beside moments: the sync needs the same memory (rlt_api/rules/memory.py).
+            self._release_memory("start")
+        for engine in stopped:
+            engine.start = self.loop.submit(engine.process.call(RolloutWorker.start))
+
+    def _await_starts(self) -> None:
+        """Wait for the engines without which no request can be served.
+
+        Raises TrainingError after START_TIMEOUT_S, and Terminated after SIGTERM: all pods of the job may end.
+        """
+        starting = [engine.start for engine in self._engines if engine.info is None and engine.start is not None]
+        if self._is_colocated or not self._connected:
+            wait(starting)
+            return
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while len(starting) == len(self._engines) and not wait(starting, POLL_INTERVAL_S, FIRST_COMPLETED).done:
+            if self._termination is not None and self._termination.requested:
+                raise Terminated("Training was terminated (SIGTERM) without a rollout engine.")
+            if time.monotonic() > deadline:
+                raise TrainingError(
+                    f"No rollout engine has started within {START_TIMEOUT_S} s after the last one ended. Check the "
+                    f"pods of worker group {self._config.rollout.worker_group}."
+                )
+
     def _restart_lost(self) -> None:
-        """Start the processes again that have ended. Raises EngineLostError after MAX_LOSSES in one step."""
+        """Start the processes again that have ended. Raises EngineLostError after MAX_LOSSES of one in one step."""
         self._has_lost = Future()
         lost = [engine for engine in self._engines if engine.loss is not None]
         for engine in lost:
-            self._losses += 1
-            if self._losses > MAX_LOSSES:
+            self._losses[engine.number] += 1
+            if self._losses[engine.number] > MAX_LOSSES:
                 self._raise_loss()
             _log.warning("starting rollout engine %s again: %s", engine.number, engine.loss)
             self._engines[engine.number] = self._start_process(engine.number)
@@ -217,31 +273,34 @@ class Engines:
             if engine.loss is not None:
                 raise engine.loss
 
-    def _open_channels(self) -> None:
+    def _open_channels(self, engines: Sequence[_Engine]) -> None:
         """Connect the train workers with the devices of the engines: by pairs if colocated, else rank 0 with all."""
         workers = self._workers
         size = self._config.rollout.tensor_parallel_size
         if self._is_colocated:
             addresses = list(workers.all(TrainWorker.open_shared_channel))
-            self._collect(self.loop.submit(self._open(addresses, size)))
+            self._collect(self.loop.submit(self._open(engines, addresses, size)))
             self._raise_loss()
         else:
-            start = workers.first(TrainWorker.rendezvous)
-            by_engine = self._call(self._engines, RolloutWorker.node_addresses)
+            start = workers.first(TrainWorker.weight_rendezvous)
+            by_engine = self._call(engines, RolloutWorker.node_addresses)
             self._raise_loss()
-            nodes = [start.address, *(node for engine in self._engines for node in by_engine[engine])]
-            members = [
-                GroupAddress(start.address, start.port, member, len(nodes), nodes) for member in range(len(nodes))
+            nodes = [start.address, *(node for engine in engines for node in by_engine[engine])]
+            self._channels += 1
+            first, *members = [
+                GroupAddress(start.address, start.port, self._channels, member, len(nodes), nodes)
+                for member in range(len(nodes))
             ]
-            self._beside(self._open(members[1:], size), lambda: workers.all(TrainWorker.open_group_channel, members[0]))
+            opening = self._open(engines, members, size)
+            self._beside(opening, lambda: workers.all(TrainWorker.open_group_channel, first))
 
-    async def _open(self, addresses: Sequence[ChannelAddress], size: int) -> dict[_Engine, BaseException | None]:
+    async def _open(
+        self, engines: Sequence[_Engine], addresses: Sequence[ChannelAddress], size: int
+    ) -> dict[_Engine, BaseException | None]:
         return await _gather_results(
             {
-                engine: engine.process.call(
-                    RolloutWorker.open_channel, addresses[engine.number * size : (engine.number + 1) * size]
-                )
-                for engine in self._engines
+                engine: engine.process.call(RolloutWorker.open_channel, addresses[index * size : (index + 1) * size])
+                for index, engine in enumerate(engines)
             }
         )
 
@@ -278,9 +337,9 @@ class Engines:
         self.router = Router(on_loss=self._lose)
 
     async def _serve(self) -> None:
-        """Send requests to all engines."""
+        """Send requests to the connected engines."""
         self.router.forget_prefixes()
-        for engine in self._engines:
+        for engine in self._connected:
             if not engine.serves:
                 engine.serves = True
                 assert engine.info is not None
@@ -338,8 +397,10 @@ class Engines:
 class _Engine:
     """One process of an engine, as the router's Engine."""
 
+    start: Future[EngineInfo] | None = None
+    """The call that starts the engine. None: not yet."""
     info: EngineInfo | None = None
-    """None: the engine has not started."""
+    """Its result. None: the engine has not started."""
     verification: Verification | None = None
     """None: the engine has no channel for weights."""
     loss: EngineLostError | None = None

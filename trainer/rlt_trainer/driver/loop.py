@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 
 from safetensors import SafetensorError
@@ -174,7 +175,8 @@ class Trainer:
             metrics |= compute_update_metrics(results)
             training_batch = training_batch.complete(config, results)
             metrics |= training_batch.metrics
-        with stopwatch.measure("update_weights"):
+        difference = None
+        with stopwatch.measure("update_weights"), suppress(Terminated):  # no engine is left: the step is complete
             difference = self.engines.sync_weights()
         if difference is not None:
             metrics["training/weight_sync_difference"] = difference

@@ -191,7 +191,7 @@ def _run_reinforcement(run: _Run) -> None:
         run.join_ray()
         with Termination() as termination:
             workers = WorkerGroup(TrainWorker, config, training_pods(config))
-            with Engines(config, workers, build_processes(config, workers)) as engines:
+            with Engines(config, workers, build_processes(config, workers), termination) as engines:
                 run.server.count_requests = engines.count_requests
                 run.server.read_engine_metrics = engines.read_metrics
                 Trainer(

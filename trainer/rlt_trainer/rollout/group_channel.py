@@ -32,7 +32,9 @@ class Header:
 class GroupChannel:
     """The WeightSender or a WeightReceiver: member 0 of a process group sends to the devices of all engines.
 
-    The group is separate from the training's.
+    The group is separate from the training's. A broadcast of gloo follows a tree, so that only neighbors of a member
+    that ended get an error, and the others wait. Each member that gets one leaves the group: its connections close,
+    and the members that wait for it get an error in turn.
     """
 
     def __init__(self, address: GroupAddress, device: torch.device, store: TCPStore | None = None) -> None:
@@ -42,23 +44,25 @@ class GroupChannel:
         """
         member = address.member
         size = address.size
-        store = store or Rendezvous(address.host, address.port).connect(JOIN_TIMEOUT)
-        store.set_timeout(JOIN_TIMEOUT)
+        connection = store or Rendezvous(address.host, address.port).connect(JOIN_TIMEOUT)
+        connection.set_timeout(JOIN_TIMEOUT)
+        meeting = PrefixStore(f"weights/{address.version}", connection)
         self._device = device
         self._damaged: list[str] = []
         self.limit = BUCKET_BYTES
-        self._group = ProcessGroup(store, member, size)
-        gloo = ProcessGroupGloo(PrefixStore("gloo", store), member, size, JOIN_TIMEOUT)
+        group = ProcessGroup(meeting, member, size)
+        gloo = ProcessGroupGloo(PrefixStore("gloo", meeting), member, size, JOIN_TIMEOUT)
         gloo._set_default_timeout(TRANSFER_TIMEOUT)
-        self._group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
+        group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
         if device.type == "cuda":
             from torch._C._distributed_c10d import ProcessGroupNCCL
 
             options = ProcessGroupNCCL.Options()
             options._timeout = TRANSFER_TIMEOUT
-            nccl = ProcessGroupNCCL(PrefixStore("nccl", store), member, size, options)
-            self._group._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
-        store.set_timeout(TRANSFER_TIMEOUT)
+            nccl = ProcessGroupNCCL(PrefixStore("nccl", meeting), member, size, options)
+            group._register_backend(torch.device("cuda"), ProcessGroup.BackendType.NCCL, nccl)
+        connection.set_timeout(TRANSFER_TIMEOUT)
+        self._group: ProcessGroup | None = group
         watch_connections(set(address.nodes) - {address.nodes[address.member]})
 
     def allocate(self, size: int) -> Tensor:
@@ -93,8 +97,8 @@ class GroupChannel:
         return bucket
 
     def close(self) -> None:
-        """Release all resources."""
-        del self._group
+        """Leave the group. The other members get an error."""
+        self._group = None
 
     def _put_header(self, header: Header | None) -> None:
         text = torch.frombuffer(bytearray(pickle.dumps(header)), dtype=torch.uint8)
@@ -110,4 +114,9 @@ class GroupChannel:
         return header
 
     def _broadcast(self, tensor: Tensor) -> None:
-        self._group.broadcast(tensor, 0).wait()
+        assert self._group is not None
+        try:
+            self._group.broadcast(tensor, 0).wait()
+        except Exception:
+            self.close()
+            raise

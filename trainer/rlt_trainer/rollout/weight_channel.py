@@ -29,6 +29,8 @@ class GroupAddress:
 
     host: str
     port: int
+    version: int
+    """The number of the group. Groups with different members meet at the same store."""
     member: int
     """The number of this receiver."""
     size: int

@@ -70,13 +70,20 @@ class TrainWorker:
         self._dtype = DTYPES[config.model.dtype]
         self._timeout = timedelta(seconds=config.training.collective_timeout_seconds)
         self._store: TCPStore | None = None
+        self._weight_store: TCPStore | None = None
         self._channel: WeightSender | None = None
         self._frozen_sums: Sums | None = None
 
     def rendezvous(self) -> Rendezvous:
-        """Start the store of a process group that rank 0 is a member of. Return where the other members connect."""
+        """Start the store of the train workers' process group. Return where the other ranks connect."""
         self._store = listen_for_ranks(self._address)
         return Rendezvous(self._address, self._store.port)
+
+    def weight_rendezvous(self) -> Rendezvous:
+        """Return where the members of the weights' process groups connect: one store of rank 0 for all of them."""
+        if self._weight_store is None:
+            self._weight_store = listen_for_ranks(self._address)
+        return Rendezvous(self._address, self._weight_store.port)
 
     def connect(self, rendezvous: Rendezvous) -> None:
         """Join the process group of the train workers at the store of rank 0."""
@@ -204,9 +211,11 @@ class TrainWorker:
         return sender.address
 
     def open_group_channel(self, address: GroupAddress) -> None:
-        """Open the channel of weights to engines in other pods: rank 0 sends."""
+        """Open the channel of weights to engines in other pods, in place of an earlier one: rank 0 sends."""
         if self._rank == 0:
-            self._channel = GroupChannel(address, self._device, self._store)
+            if self._channel is not None:
+                self._channel.close()
+            self._channel = GroupChannel(address, self._device, self._weight_store)
 
     def send_weights(self, *, add_up: bool) -> Sums:
         """Send the policy's weights to the engines. With `add_up`, rank 0 returns the sums over them."""
