@@ -12,7 +12,7 @@ import torch
 from ranks import TIMEOUT_S, run_ranks
 from torch import Tensor
 
-from rlt_trainer.cluster.rendezvous import listen_for_ranks
+from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks
 from rlt_trainer.rollout.group_channel import GroupChannel
 from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress, receive_weights, send_weights
 
@@ -25,6 +25,7 @@ POINTS = {"before the header": 0, "between buckets": BUCKETS // 2, "after the la
 """When a member is killed: the number of buckets that it has received of the second transfer."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", range(1, SIZE))
 @pytest.mark.parametrize("received", POINTS.values(), ids=POINTS)
 def test_the_other_members_of_a_killed_one_end(killed: int, received: int) -> None:
@@ -61,6 +62,10 @@ def run_member(port: int, member: int, killed: int, received: int) -> int | None
                 assert [name for name, _ in receive_weights(channel)] == [name for name, _ in build_weights()]
             complete += 1
     except RuntimeError:
+        ended = Rendezvous(HOST, port).connect(timedelta(seconds=TIMEOUT_S))
+        if ended.add("ended", 1) == SIZE - 1:
+            ended.set("all have ended", "")
+        ended.wait(["all have ended"])  # the process and its channel exist until then, as those of an engine
         return complete
 
 

@@ -26,13 +26,15 @@ REPLACED_LISTS = {
 """Lists whose items with equal keys are replaced as a whole: a volume has one source, a variable one value."""
 APPENDED_LISTS = {"tolerations"}
 """Lists that are concatenated."""
+REPLACED_OBJECTS = {"readinessProbe"}
+"""Objects that are replaced as a whole: a probe has one handler."""
 
 
 def merge_overlay(base: Json, overlay: Json) -> dict[str, Any]:
     """Merge `overlay` into a copy of `base`.
 
     Objects are merged field by field, and null removes a field. Lists replace each other, except those above: their
-    items keep their order, and new items are appended.
+    items keep their order, and new items are appended. REPLACED_OBJECTS replace each other too.
     """
     merged = dict(base)
     for name, value in overlay.items():
@@ -44,7 +46,7 @@ def merge_overlay(base: Json, overlay: Json) -> dict[str, Any]:
 
 
 def _merge_value(name: str, base: Any, overlay: Any) -> Any:
-    if isinstance(base, Mapping) and isinstance(overlay, Mapping):
+    if isinstance(base, Mapping) and isinstance(overlay, Mapping) and name not in REPLACED_OBJECTS:
         return merge_overlay(base, overlay)
     if isinstance(overlay, Mapping):
         return merge_overlay({}, overlay)

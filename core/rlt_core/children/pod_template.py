@@ -14,7 +14,13 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_api.status.network import NetworkAttachment, NetworkStatus
 from rlt_core import names
-from rlt_core.children.attachment import build_attachment_overlay, build_group_overlay, get_attachment, get_network
+from rlt_core.children.attachment import (
+    build_attachment_overlay,
+    build_group_overlay,
+    choose_host_ports,
+    get_attachment,
+    get_network,
+)
 from rlt_core.children.config_map import build_config_volume
 from rlt_core.children.environment import build_env
 from rlt_core.children.function_files import build_function_mounts, build_function_volumes
@@ -22,6 +28,7 @@ from rlt_core.children.gang import build_gang_reference
 from rlt_core.children.overlay import merge_overlay
 from rlt_core.children.placement import build_accelerator_overlay, build_placement_overlay, exclude_nodes
 from rlt_core.children.ray_token import build_ray_token_mounts, build_ray_token_volumes
+from rlt_core.children.readiness import AGENT_PARAMETER, AGENT_PORT, build_readiness_probe
 from rlt_core.job import Job, Manifest, list_excluded_nodes
 from rlt_core.replaceable_pods import find_replaceable_group
 from rlt_pod.report.driver_report import METRICS_PORT
@@ -76,6 +83,7 @@ def build_head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     container = _build_container(job, spec, "ray-head", head.resources) | {
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in HEAD_PORTS.items()],
         "lifecycle": {"preStop": _build_hook("pre-stop")},
+        **build_readiness_probe(spec),
     }
     pod = _build_pod(
         job, spec, container, size_shared_memory(head.resources).size, head.node_selector, head.tolerations
@@ -89,8 +97,11 @@ def build_head_template(job: Job, spec: RLTrainingJobSpec) -> Manifest:
 def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -> Manifest:
     """Build the pod template of a worker group."""
     assert group.resources
-    mounted = bool(get_attachment(job, spec, group).mounts)
-    container = _build_container(job, spec, "ray-worker", group.resources, group.accelerator, mounted=mounted)
+    attach = get_attachment(job, spec, group)
+    port = choose_host_ports(job, attach).get(AGENT_PARAMETER, AGENT_PORT)
+    container = _build_container(
+        job, spec, "ray-worker", group.resources, group.accelerator, mounted=bool(attach.mounts)
+    ) | build_readiness_probe(spec, port)
     if group is find_replaceable_group(spec):
         container["lifecycle"] = {"preStop": _build_hook("keep-logs")}
     else:
