@@ -8,8 +8,8 @@ GPU_CHECK_PATH := bench:trainer:api:pod:trainer/tests:trainer/oracles
 BUDGET ?= 900
 IMAGES ?= operator
 
-.PHONY: help demo check test test-long machine environment lint generate timings requirements cluster-up clean-cluster \
-	image-operator image-trainer-cpu release fuzz-api explore bench-operator bench-trainer test-models chaos gpu-check gpu-bundle
+.PHONY: help demo check test test-long machine environment lint generate timings requirements outdated cluster-up clean-cluster \
+	image-operator image-trainer-cpu image-trainer-cuda release fuzz-api explore bench-operator bench-trainer test-models chaos gpu-check gpu-bundle
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ timings: ## write the tables of docs/testing.md from the last runs of the suites
 requirements: environment ## pin the dependencies of the distributions
 	@$(PYTHON) tools/compile_requirements.py
 
+outdated: environment ## list the pins that are behind, with their changelogs
+	@$(PYTHON) tools/outdated.py
+
 cluster-up: environment ## the embedded Kubernetes of two nodes, without the operator
 	@$(PYTHON) -m rlt_e2e.cluster up
 
@@ -89,3 +92,6 @@ release: environment ## build release VERSION=0.1.0 from its tag; push it to REG
 
 image-trainer-cpu: environment ## build the trainer's image for CPUs into an archive below out/; needs 20 GB of disk
 	@$(PYTHON) -m rlt_e2e.build_image trainer-cpu
+
+image-trainer-cuda: environment ## build the trainer's image for NVIDIA GPUs into an archive below out/; needs 35 GB of disk
+	@$(PYTHON) -m rlt_e2e.build_image trainer-cuda

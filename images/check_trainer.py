@@ -1,12 +1,13 @@
 """Check the Python environment of a trainer image during its build, without an accelerator.
 
 Every requirement of rlt-trainer and of its extras is installed in a version that it accepts, and every module of it can
-be imported. The extras with a build of vLLM are left out.
+be imported. The extras with a build of vLLM are left out. If FlashInfer is installed, vLLM uses its kernels.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 import sys
 from collections.abc import Iterable
@@ -50,8 +51,19 @@ def find_failing_imports(package: str) -> list[str]:
     return failing
 
 
+def find_disabled_kernels() -> list[str]:
+    """Return a sentence if vLLM uses other kernels than FlashInfer's, although it is installed: vLLM only warns."""
+    if importlib.util.find_spec("flashinfer") is None:
+        return []
+    from vllm.utils.flashinfer import has_flashinfer
+
+    if has_flashinfer():
+        return []
+    return ["vLLM disables the kernels of FlashInfer: nvcc must be in /usr/local/cuda/bin, and ninja in PATH"]
+
+
 if __name__ == "__main__":
     extras = set(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra", [])) - BUILDS
     unmet = find_unmet(metadata.requires(DISTRIBUTION) or [], extras)
-    if problems := [*unmet, *find_failing_imports(PACKAGE)]:
+    if problems := [*unmet, *find_failing_imports(PACKAGE), *find_disabled_kernels()]:
         sys.exit("\n".join(problems))

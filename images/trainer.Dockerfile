@@ -1,14 +1,15 @@
 # The trainer's image, for all pods of a job: Ray, torch, vLLM, transformers, rlt_api and rlt_trainer. It has three
 # targets:
 #
-#   docker build -f images/trainer.Dockerfile --target cuda -t rlt-trainer:cuda .      NVIDIA GPUs, about 20 GB
+#   docker build -f images/trainer.Dockerfile --target cuda -t rlt-trainer:cuda .      NVIDIA GPUs, about 10 GB
 #   docker build -f images/trainer.Dockerfile --target rocm -t rlt-trainer:rocm .      AMD GPUs, on vLLM's ROCm image
 #   docker build -f images/trainer.Dockerfile --target cpu  -t rlt-trainer:cpu  .      no GPU, about 7 GB
 #
 # cuda and cpu also build for arm64 (--platform linux/arm64): requirements/ pins both platforms. The last step of each
 # target checks its Python environment.
 #
-# `make image-trainer-cpu` builds the target cpu without Docker and without a registry: see images/README.md.
+# `make image-trainer-cpu` and `make image-trainer-cuda` build without Docker, without a registry and without a GPU: see
+# images/README.md.
 ARG BASE=python:3.11-slim-bookworm
 ARG ROCM_BASE=vllm/vllm-openai-rocm:v0.32.0
 
@@ -25,11 +26,13 @@ ENV PATH=/opt/rlt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
     PYTHONUNBUFFERED=1
 WORKDIR /src
 
-# The wheels of rlt: pure Python, the same for all targets.
+# The wheels of rlt: pure Python, the same for all targets. And the lists of packages that have their own step.
 FROM debian AS wheels
-COPY requirements/dev.txt requirements/
+COPY requirements/dev.txt requirements/trainer-cuda.txt requirements/
 RUN awk '/^[a-z]/ { keep = /^(hatchling|packaging|pathspec|pluggy|trove-classifiers)==/ } keep' requirements/dev.txt \
       > requirements/build.txt \
+ && awk '/^[a-z]/ { keep = /^(torch|triton|nvidia-[a-z0-9-]+)==/ } keep' requirements/trainer-cuda.txt \
+      > requirements/torch-cuda.txt \
  && pip install --no-cache-dir --require-hashes --no-deps -r requirements/build.txt
 COPY LICENSE ./
 COPY pod pod
@@ -59,8 +62,25 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/archives
 # NVIDIA_VISIBLE_DEVICES is not set: with "all", pods that request no GPU, such as the head, see all GPUs of the node.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
+# torch and CUDA have a layer that other packages do not change.
+COPY --from=wheels /src/requirements/torch-cuda.txt requirements/
+RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/torch-cuda.txt
 COPY requirements/trainer-cuda.txt requirements/
 RUN pip install --no-cache-dir --require-hashes --no-deps -r requirements/trainer-cuda.txt
+# Where FlashInfer and vLLM search for nvcc, with what FlashInfer's modules are linked with: names without a version, and
+# a libcuda.so, which only the driver of a node has.
+RUN cuda="$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/cu13" \
+ && ln -s lib "$cuda/lib64" \
+ && ln -s libcudart.so.13 "$cuda/lib/libcudart.so" \
+ && mkdir "$cuda/lib/stubs" \
+ && gcc -shared -Wl,-soname,libcuda.so.1 -x c /dev/null -o "$cuda/lib/stubs/libcuda.so" \
+ && ln -s "$cuda" /usr/local/cuda
+# NVIDIA's GPUs from Ampere on. A GPU of another architecture cannot run the compiled modules.
+ARG FLASHINFER_ARCHITECTURES="8.0 9.0a 10.0f 12.0f"
+COPY images/compile_flashinfer.py ./
+RUN FLASHINFER_CUDA_ARCH_LIST="$FLASHINFER_ARCHITECTURES" FLASHINFER_WORKSPACE_BASE=/tmp/flashinfer \
+      python compile_flashinfer.py \
+ && rm -r /tmp/flashinfer
 COPY --from=wheels /wheels /wheels
 COPY images/check_trainer.py ./
 RUN pip install --no-cache-dir --no-deps --no-index /wheels/*.whl && python check_trainer.py

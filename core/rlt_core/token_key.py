@@ -11,11 +11,14 @@ import hashlib
 import hmac
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 KEY_BYTES = 32
 """Random bytes of a key."""
 SUFFIX_LENGTH = 16
 """Hexadecimal digits of the suffix."""
+MAX_KNOWN = 8192
+"""Number of derived values that are kept, two for each running job. Each takes about 300 bytes."""
 NAME = re.compile(r".+-ray-token-([0-9]{1,9})-([0-9a-f]{16})")
 
 
@@ -42,4 +45,9 @@ class TokenKey:
         return attempt if hmac.compare_digest(match[2], self.derive_suffix(job_uid, attempt)) else None
 
     def _derive(self, purpose: str, job_uid: str, attempt: int) -> bytes:
-        return hmac.digest(self.key, f"{purpose}\n{job_uid}\n{attempt}".encode(), hashlib.sha256)
+        return _digest(self.key, f"{purpose}\n{job_uid}\n{attempt}")
+
+
+@lru_cache(MAX_KNOWN)
+def _digest(key: bytes, text: str) -> bytes:
+    return hmac.digest(key, text.encode(), hashlib.sha256)

@@ -1,6 +1,6 @@
-"""Build an image from images/ into an archive in out/images: `python -m rlt_e2e.build_image operator|trainer-cpu`.
+"""Build an image from images/ into an archive in out/images: `python -m rlt_e2e.build_image NAME`, a name of IMAGES.
 
-Both are based on the Debian image of the embedded cluster: they need no image registry, only PyPI's and Debian's.
+They are based on the Debian image of the embedded cluster: they need no image registry, only PyPI's and Debian's.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from rlt_e2e.installation import OPERATOR_IMAGE
 IMAGES = {
     "operator": ("operator.Dockerfile", None, f"{OPERATOR_IMAGE}:dev"),
     "trainer-cpu": ("trainer.Dockerfile", "cpu", images.TRAINER),
+    "trainer-cuda": ("trainer.Dockerfile", "cuda", "localhost/rlt-trainer:cuda"),
 }
 """Name -> Dockerfile, target, and name of the image after loading."""
-FREE_GB = {"operator": 2, "trainer-cpu": 20}
+FREE_GB = {"operator": 2, "trainer-cpu": 20, "trainer-cuda": 35}
 
 
 def main(name: str) -> None:

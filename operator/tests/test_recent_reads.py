@@ -61,9 +61,12 @@ async def test_a_cancelled_caller_does_not_end_the_read_of_another() -> None:
     assert await second == "/a 1"
 
 
-async def test_a_forgotten_read_is_repeated() -> None:
+async def test_a_forgotten_read_is_repeated_if_it_is_older_than_required(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source()
     recent = RecentReads()
-    await recent.get("/a", source.read)
-    recent.forget("/a")
-    assert await recent.get("/a", source.read) == "/a 2"
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    recent.forget("/a", older_than=1.0)
+    for now[0], reads in ((0.0, 1), (1.0, 1), (1.5, 2)):
+        recent.forget("/a", older_than=1.0)
+        assert await recent.get("/a", source.read) == f"/a {reads}"

@@ -42,9 +42,7 @@ LEARNING = Row(
         Panel("Reward",
               "Mean reward of each step's responses. Constant 0: the task is too hard or the reward never matches. "
               "Constant 1: the task is too easy, and the advantages are 0.",
-              (query_driver("rlt_trainer_reward_mean"),)),
-        Panel("Spread of the reward", "80 % of the responses have a reward between the two lines.",
-              tuple(map(query_statistic, ("reward_p10", "reward_p90"))), requires="framework.type builtin"),
+              (query_driver("rlt_trainer_reward_mean"),), width=16),
         Panel("Validation", "Metrics over the validation set.",
               (query_driver("rlt_trainer_validation_overall", "{{job}} {{metric}}"),), requires="training.validation"),
         Panel("KL to the reference",
@@ -82,6 +80,8 @@ STABILITY = Row(
               requires="rollout.staleness", minimum=0),
         Panel("Value loss", "Value loss of the critic.",
               (query_driver("rlt_trainer_value_loss"),), requires="a critic"),
+        Panel("Spread of the reward", "80 % of the responses have a reward between the two lines.",
+              tuple(map(query_statistic, ("reward_p10", "reward_p90"))), requires="framework.type builtin"),
     ),
 )
 STEP_TIME = Row(

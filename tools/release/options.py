@@ -10,7 +10,11 @@ from pathlib import Path
 
 from rlt_e2e.cluster.stages import StageError
 
-IMAGES = {"operator": ("rlt-operator", ""), "trainer-cpu": ("rlt-trainer", "-cpu")}
+IMAGES = {
+    "operator": ("rlt-operator", ""),
+    "trainer-cpu": ("rlt-trainer", "-cpu"),
+    "trainer-cuda": ("rlt-trainer", "-cuda"),
+}
 """Name, as in `make image-…` -> repository in the registry, and what its tag has after the version."""
 
 

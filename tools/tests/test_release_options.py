@@ -19,14 +19,14 @@ def test_empty_variables_of_make_turn_parts_off() -> None:
 
 def test_options_that_work_have_no_problem() -> None:
     assert find_problem(OPTIONS, is_root=True) is None
-    assert find_problem(replace(OPTIONS, images=("operator", "trainer-cpu")), is_root=True) is None
+    assert find_problem(replace(OPTIONS, images=("operator", "trainer-cpu", "trainer-cuda")), is_root=True) is None
     assert find_problem(replace(OPTIONS, images=(), registry=""), is_root=False) is None
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (replace(OPTIONS, images=("operator", "cuda")), ("IMAGES: cuda", "operator or trainer-cpu")),
+        (replace(OPTIONS, images=("operator", "cuda")), ("IMAGES: cuda", "operator or trainer-cpu or trainer-cuda")),
         (replace(OPTIONS, images=("trainer-cpu",)), ("REGISTRY: registry.example.com/team", "add operator to IMAGES")),
         (replace(OPTIONS, registry="https://registry.example.com"), ("REGISTRY: https://", "without")),
         (replace(OPTIONS, key=Path("/no/such.key")), ("COSIGN_KEY: /no/such.key", "cosign generate-key-pair")),

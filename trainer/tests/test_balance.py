@@ -33,12 +33,15 @@ def test_equal_parts_have_the_same_number_of_rows(lengths: list[int], count: int
 
 @given(LENGTHS, st.integers(100, 400), st.integers(1, 40))
 def test_micro_batches_stay_within_the_token_limit(lengths: list[int], max_tokens: int, count: int) -> None:
-    grouped = group_micro_batches(lengths, max_tokens)
-    extended = extend_micro_batches(grouped, lengths, max(count, len(grouped)))
+    costs = [length + length**2 / 50 for length in lengths]
+    grouped = group_micro_batches(lengths, max_tokens, costs)
+    extended = extend_micro_batches(grouped, lengths, max_tokens, costs, max(count, len(grouped)))
     for each in (grouped, extended):
         assert sorted(chain.from_iterable(each)) == list(range(len(lengths)))
         assert max(loads(lengths, each)) <= max_tokens
     assert len(extended) == max(count, len(grouped))
+    found = [sum(costs[row] for row in part) for part in extended]
+    assert found == sorted(found, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +53,15 @@ def test_micro_batches_stay_within_the_token_limit(lengths: list[int], max_token
     ],
 )
 def test_group_micro_batches(lengths: list[int], max_tokens: int, expected: list[list[int]]) -> None:
-    assert group_micro_batches(lengths, max_tokens) == expected
+    assert group_micro_batches(lengths, max_tokens, lengths) == expected
+
+
+def test_costs_are_balanced_if_the_tokens_fit() -> None:
+    lengths = [8, 4, 4, 1]
+    assert group_micro_batches(lengths, 12, [length**2 for length in lengths]) == [[0], [1, 2, 3]]
+    assert group_micro_batches(lengths, 9, [length**2 for length in lengths]) == [[0], [1, 2, 3]]
+    assert group_micro_batches([5, 3, 3, 3], 8, [9, 1, 1, 1]) == [[0, 3], [1, 2]]  # 9 tokens are too many
 
 
 def test_fewer_rows_than_micro_batches_leave_empty_ones() -> None:
-    assert extend_micro_batches([[0, 1]], [3, 2], 3) == [[0], [1], []]
+    assert extend_micro_batches([[0, 1]], [3, 2], 5, [3, 2], 3) == [[0], [1], []]

@@ -41,7 +41,7 @@ def select(choose: Choice, share: float, groups: list[int], mask: list[list[int]
     """Of tokens whose advantages and log-probabilities are both 0 to 3 in each row."""
     values = torch.arange(4.0).expand(len(mask), 4)
     selected = select_by_covariance(values, values, torch.tensor(mask).bool(), torch.tensor(groups), share, choose)
-    return selected.int().tolist()  # type: ignore[no-any-return]
+    return selected.int().tolist()
 
 
 def test_the_highest_covariances_of_each_mini_batch_are_selected() -> None:

@@ -8,10 +8,12 @@ from typing import Any, TypeVar, cast
 import pytest
 import torch
 
+from rlt_api.blocks.training import Training
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.metrics import compute_update_metrics
+from rlt_trainer.telemetry.flops import Attention, Shape
 from rlt_trainer.workers.train_worker import TrainWorker
 
 R = TypeVar("R")
@@ -68,3 +70,19 @@ def test_results_of_shared_rows_count_once(group_size: int) -> None:
     metrics = compute_update_metrics(data_parallel.update(cast(Any, Worker.update), experience, rows=4, epochs=2))
     assert metrics["rows"] == 4
     assert metrics["actor/grad_norm"] == SEQUENCES.response_mask.sum() / 2
+
+
+def test_shares_of_dynamic_batches_have_equal_costs_and_not_equal_rows() -> None:
+    """A response of 40 tokens costs more than twenty of 2 if the attention costs more than the layers."""
+    shape = Shape(weights=1, head_weights=0, attention=(Attention(width=10),))
+    uneven = Sequences.pad([[row] for row in range(8)], [[7] * 40, *[[7] * 2] * 7], pad_token_id=0)
+    zeros = torch.zeros(uneven.responses.shape)
+    rows = {}
+    for dynamic in (False, True):
+        training = Training(total_steps=1, use_dynamic_bsz=dynamic, ppo_max_token_len_per_device=64)
+        data_parallel = DataParallel.of(FourWorkers(1), training, shape)
+        (numbers,) = data_parallel.compute(cast(Any, Worker.row_numbers), uneven)
+        assert numbers[:, 0].tolist() == list(range(8))
+        (results,) = data_parallel.update(cast(Any, Worker.update), Experience(uneven, zeros, zeros), rows=8, epochs=1)
+        rows[dynamic] = [result.shares["rows"] for result in results]
+    assert rows == {False: [2, 2, 2, 2], True: [1, 3, 2, 2]}

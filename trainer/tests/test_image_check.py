@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -45,6 +46,29 @@ def test_modules_that_cannot_be_imported_are_named(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     (problem,) = find_failing_imports("broken_package")
     assert problem.startswith("broken_package.bad cannot be imported: ModuleNotFoundError")
+
+
+@pytest.mark.parametrize(("programs", "sentences"), [((), 1), (("nvcc", "ninja"), 0)])
+def test_kernels_that_vllm_disables_are_named(tmp_path: Path, programs: tuple[str, ...], sentences: int) -> None:
+    (tmp_path / "flashinfer").mkdir()
+    (tmp_path / "flashinfer/__init__.py").touch()
+    (tmp_path / "bin").mkdir()
+    for name in programs:
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), str(IMAGES), *sys.path])
+    environment = {"PATH": str(tmp_path / "bin"), "CUDA_HOME": str(tmp_path), "PYTHONPATH": path}
+    program = "import check_trainer; print(len(check_trainer.find_disabled_kernels()))"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1:] == [str(sentences)], done.stderr
+
+
+def test_the_image_for_cuda_has_the_compiler_of_torchs_toolkit() -> None:
+    """FlashInfer's modules do not compile with an nvcc of another version than the headers of torch's packages."""
+    requirements = (IMAGES.parent / "requirements/trainer-cuda.txt").read_text()
+    pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", requirements, re.MULTILINE))
+    compiler = {pins[name] for name in ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm")}
+    assert compiler == {pins["nvidia-cuda-nvrtc"]}
 
 
 def test_the_image_for_cuda_has_a_liger_kernel_that_works() -> None:

@@ -59,7 +59,7 @@ def test_replicas_reduce_gradients_once_per_step(tiny_model: str, process_group:
     assert four["c10d::allreduce_"] == one["c10d::allreduce_"] == 3  # two layers and the root
 
 
-@pytest.mark.parametrize(("ranks", "expected"), [(1, [[0], [1, 2, 3]]), (2, [[0, 1, 2, 3]])])
+@pytest.mark.parametrize(("ranks", "expected"), [(1, [[1, 2, 3], [0]]), (2, [[0, 1, 2, 3]])])
 def test_the_token_limit_is_multiplied_by_the_ranks_that_share_sequences(
     ranks: int, expected: list[list[int]], process_group: None
 ) -> None:

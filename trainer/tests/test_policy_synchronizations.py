@@ -1,7 +1,8 @@
-"""An update waits for its device a bounded number of times: operations whose result the host must read are counted."""
+"""A pass waits for its device a bounded number of times: operations whose result the host must read are counted."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,9 +16,12 @@ from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
+from rlt_trainer.policy.critic import Critic
 
 pytestmark = pytest.mark.usefixtures("process_group")
 aten = torch.ops.aten
+Call = Callable[[Any, MiniBatch], None]
+"""A method of an actor or a critic."""
 SYNCHRONIZING = {
     *(aten._local_scalar_dense.default, aten.nonzero.default, aten.masked_select.default, aten.equal.default),
     *(aten._unique2.default, aten.repeat_interleave.Tensor, aten.is_nonzero.default),
@@ -45,18 +49,20 @@ class Synchronizations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def count(tiny_model: str, *, packed: bool, micro_batches: int, algorithm: dict[str, Any]) -> list[str]:
-    """Return the operators of one optimizer step."""
-    actor = Actor(
-        tiny_model,
-        model=Model(use_remove_padding=packed),
-        dtype=torch.float32,
-        mesh=init_device_mesh("cpu", (1,)),
-        algorithm=Algorithm.model_validate({"rolloutCorrection": {}, **algorithm}),
-        training=Training(total_steps=1, ppo_micro_batch_size_per_device=ROWS // micro_batches),
-        temperature=0.7,
-        max_response_length=8,
-    )
+def count(tiny_model: str, call: Call, *, packed: bool, micro_batches: int, algorithm: dict[str, Any]) -> list[str]:
+    """Return the operators of `call`, which gets an actor or, with algorithm.critic, a critic."""
+    settings = {"useRemovePadding": packed}
+    options: dict[str, Any] = {
+        "model": Model.model_validate(settings),
+        "dtype": torch.float32,
+        "mesh": init_device_mesh("cpu", (1,)),
+        "algorithm": Algorithm.model_validate(
+            {"rolloutCorrection": {}, **algorithm, **({"critic": settings} if "critic" in algorithm else {})}
+        ),
+        "training": Training(total_steps=1, ppo_micro_batch_size_per_device=ROWS // micro_batches),
+        "max_response_length": 8,
+    }
+    trained = Critic(tiny_model, **options) if "critic" in algorithm else Actor(tiny_model, temperature=0.7, **options)
     responses = [list(range(50, 51 + row % 3)) for row in range(ROWS)]
     sequences = Sequences.pad([[60] * (1 + row % 2) for row in range(ROWS)], responses, pad_token_id=0)
     zeros = torch.zeros(sequences.responses.shape)
@@ -65,27 +71,67 @@ def count(tiny_model: str, *, packed: bool, micro_batches: int, algorithm: dict[
         zeros,
         zeros + 1,
         ref_log_probs=zeros,
+        teacher_log_probs=zeros,
         weights=zeros,
+        values=zeros,
+        returns=zeros,
         own_pass=torch.ones(ROWS, dtype=torch.bool),
         rollout_log_probs=zeros - 5,
+        selected=zeros == 0,
     )
     batch = MiniBatch(experience, int(sequences.response_mask.sum()), ROWS, tuple(range(ROWS)))
     found = Synchronizations()
     with found:
-        actor.update(batch)
+        call(trained, batch)
     return found.names
 
 
+def update(trained: Any, batch: MiniBatch) -> None:
+    trained.update(batch)
+
+
+def log_probs(trained: Any, batch: MiniBatch) -> None:
+    trained.log_probs(batch.experience.sequences)
+
+
+def supervised_step(trained: Any, batch: MiniBatch) -> None:
+    trained.supervised_step(batch.experience.sequences, batch.total_tokens)
+
+
+def values(trained: Any, batch: MiniBatch) -> None:
+    trained.values(batch.experience.sequences)
+
+
+CRITIC: dict[str, Any] = {"advEstimator": "gae", "critic": {}}
+CALLS: list[tuple[Call, dict[str, Any]]] = [
+    (update, {}),
+    (update, {"klLossCoef": 0.1, "entropyCoeff": 0.1}),
+    (update, {"policyLoss": "dppo_kl"}),
+    (update, {"policyLoss": "clip_cov"}),
+    (update, {"policyLoss": "kl_cov"}),
+    (update, {"distillation": {"modelPath": "/teacher"}}),
+    (update, CRITIC),
+    (log_probs, {}),
+    (supervised_step, {}),
+    (values, CRITIC),
+]
+
+
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(
-    "algorithm",
-    [{}, {"klLossCoef": 0.1, "entropyCoeff": 0.1}, {"policyLoss": "dppo_kl"}],
-    ids=str,
-)
+@pytest.mark.parametrize(("call", "algorithm"), CALLS, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_a_micro_batch_waits_for_the_device_at_most_three_times(
-    tiny_model: str, packed: bool, algorithm: dict[str, Any]
+    tiny_model: str, call: Call, algorithm: dict[str, Any], packed: bool
 ) -> None:
-    few = count(tiny_model, packed=packed, micro_batches=2, algorithm=algorithm)
-    many = count(tiny_model, packed=packed, micro_batches=4, algorithm=algorithm)
-    assert few, "the mode counts nothing"
+    few = count(tiny_model, call, packed=packed, micro_batches=2, algorithm=algorithm)
+    many = count(tiny_model, call, packed=packed, micro_batches=4, algorithm=algorithm)
     assert len(many) - len(few) <= 2 * MAX_IN_A_MICRO_BATCH, many
+
+
+def test_values_that_the_host_reads_are_counted() -> None:
+    numbers = torch.arange(4.0)
+    found = Synchronizations()
+    with found:
+        numbers[numbers > 1].sum().item()
+        numbers.nonzero()
+        numbers[torch.tensor([0, 1])].exp()
+    assert len(found.names) == 3, found.names

@@ -36,9 +36,11 @@ class RecentReads:
                 del self._reads[path]
             raise
 
-    def forget(self, path: str) -> None:
-        """Repeat the next read."""
-        self._reads.pop(path, None)
+    def forget(self, path: str, *, older_than: float) -> None:
+        """Repeat the next read, unless the latest one started within `older_than` seconds."""
+        started, _ = self._reads.get(path, (time.monotonic(), None))
+        if time.monotonic() - started > older_than:
+            del self._reads[path]
 
 
 async def _call(read: Read, path: str) -> Any:

@@ -37,6 +37,9 @@ from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.transitions import observe_transition
 from rlt_operator.work_queue import Key, Result
 
+CRD_AGE_S = 1.0
+"""Maximum age of the RayCluster CRD when a RayCluster is created: the jobs of a sweep share a read."""
+
 log = logging.getLogger("rlt_operator")
 
 
@@ -164,7 +167,7 @@ async def _refresh(sources: Sources, key: Key, plan: Plan) -> None:
     else:
         reads = [cache.refresh(sources.api, key)]
     if creates_cluster(plan):
-        cache.recent.forget(api_paths.RAY_CLUSTER_CRD)
+        cache.recent.forget(api_paths.RAY_CLUSTER_CRD, older_than=CRD_AGE_S)
         reads.append(read_kuberay(sources))  # the next observation finds it among the recent reads
     await asyncio.gather(*reads)
 

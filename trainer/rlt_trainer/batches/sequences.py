@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlt_trainer.batches.balance import balance_parts
+from rlt_trainer.batches.balance import Cost, balance_parts
 from rlt_trainer.batches.ragged import build_mask, count_rows, flatten_rows, pad_rows, split_rows
 
 TokenIds = Sequence[int]
@@ -266,16 +266,20 @@ def fill_rows(rows: Part, shares: int) -> Part:
     return rows.rows(numbers.masked_fill(is_copy, 0)).clear(is_copy)
 
 
-def balance_shares(lengths: Sequence[int], shares: int) -> list[Tensor]:
-    """Return the row numbers of each share, ascending: equally many rows, and about equally many tokens.
+def balance_shares(lengths: Sequence[int], shares: int, *, cost: Cost = float, equal: bool = True) -> list[Tensor]:
+    """Return the row numbers of each share, ascending, so that the shares have about equal costs.
 
-    lengths: the tokens of each row.
+    lengths: the tokens of each row; equal: whether every share has the same number of rows.
     """
-    return [torch.tensor(rows) for rows in balance_parts(lengths, shares, equal=True)]
+    parts = balance_parts([cost(length) for length in lengths], shares, equal=equal)
+    return [torch.tensor(rows) for rows in parts]
 
 
-def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Iterator[list[MiniBatch]]:
+def split_mini_batches(
+    experience: Experience, *, rows: int, shares: int, cost: Cost = float, equal: bool = True
+) -> Iterator[list[MiniBatch]]:
     """Iterate over the optimizer steps, each as a list of shares. `rows` is the size of a mini-batch, in trajectories.
+    cost, equal: as for balance_shares.
 
     A response without a token to train on, for example because its reward failed, is not counted. A mini-batch with
     only such responses is skipped: AdamW would take a step without a gradient.
@@ -293,7 +297,7 @@ def split_mini_batches(experience: Experience, *, rows: int, shares: int) -> Ite
         numbers = torch.arange(len(experience))[chosen]
         batch = fill_rows(batch, shares)
         numbers = torch.cat([numbers, torch.full((len(batch) - len(numbers),), -1)])
-        parts = balance_shares(batch.token_counts(), shares)
+        parts = balance_shares(batch.token_counts(), shares, cost=cost, equal=equal)
         yield [MiniBatch(batch.rows(part), tokens, sequences, tuple(numbers[part].tolist())) for part in parts]
 
 

@@ -77,7 +77,7 @@ class Trainer:
         self.shape = shape
         self.critic_shape = critic_shape
         self.termination = termination
-        self.data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
+        self.data_parallel = DataParallel.of(workers, config.training, shape)
         self.stopwatch = Stopwatch()
         self.generator = RolloutGenerator(
             config,

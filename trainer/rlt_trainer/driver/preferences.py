@@ -79,7 +79,7 @@ class PreferenceTrainer:
         self.run_directory = run
         self.shape = shape
         self.termination = termination
-        self.data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
+        self.data_parallel = DataParallel.of(workers, config.training, shape)
         self.stopwatch = Stopwatch()
         self.pairs = PairDataset(list(training.pairs), seed=config.training.seed, shuffle=config.data.shuffle)
         self.reader = PairReader(self.pairs)

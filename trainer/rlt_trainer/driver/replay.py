@@ -94,7 +94,7 @@ def replay(
     worker.load_models()
     worker.resume(Path(scratch))
     workers = TorchrunWorkers(worker, environment)
-    data_parallel = DataParallel(workers, context_parallel_size=config.training.context_parallel_size)
+    data_parallel = DataParallel.of(workers, config.training, None)
     rows = config.training.ppo_mini_batch_size * config.rollout.responses_per_prompt
     epochs = config.training.ppo_epochs
     critic = config.algorithm.critic

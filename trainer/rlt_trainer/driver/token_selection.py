@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlt_api.spec.training_config import TrainingConfig
-from rlt_trainer.algorithms.covariance import choose_between, choose_highest, select_by_covariance
+from rlt_trainer.algorithms.covariance import Choice, choose_between, choose_highest, select_by_covariance
 from rlt_trainer.algorithms.top_entropy import select_top_entropy
 from rlt_trainer.driver.old_log_probs import find_mini_batches, selects_by_covariance
 
@@ -60,7 +60,7 @@ def select_tokens(
         metrics = {"actor/top_entropy_threshold": float(thresholds.mean())}
     if selects_by_covariance(algorithm):
         share = algorithm.kl_cov_ratio
-        choose = choose_highest
+        choose: Choice = choose_highest
         if algorithm.policy_loss == "clip_cov":
             share = algorithm.clip_cov_ratio
             keys = np.random.default_rng([config.training.seed, consumed])

@@ -74,7 +74,6 @@ class Actor:
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=fsdp.param_offload, optimizer=fsdp.optimizer_offload)
 
-        self._update_size, self._log_prob_size, self._ref_size = _find_micro_batch_sizes(training, packed=self._packed)
         options = _build_options(model, training, mesh, dtype)
         self._trained = TrainedModel(
             "actor",
@@ -86,6 +85,8 @@ class Actor:
             training=training,
             offload=self._offload,
         )
+        sizes = _find_micro_batch_sizes(training, packed=self._packed, model=self.model)
+        self._update_size, self._log_prob_size, self._ref_size = sizes
         self._router_coef = algorithm.router_aux_loss_coef
         self._router_loss = RouterLoss(self._trained.model) if self._router_coef > 0 else None
         self._load = None if training.use_torch_compile else ExpertLoad(self._trained.model)
@@ -280,15 +281,14 @@ def _build_own_pass(batch: MiniBatch, values: RowValues) -> OwnPass:
 
 
 def _find_micro_batch_sizes(
-    training: Training, *, packed: bool
+    training: Training, *, packed: bool, model: PreTrainedModel
 ) -> tuple[MicroBatchSize, MicroBatchSize, MicroBatchSize]:
     """Return the sizes of updates, of log-probabilities under the policy, and of those under the reference."""
     reference = training.reference or Reference()
     rows = training.ppo_micro_batch_size_per_device
     log_prob_rows = training.log_prob_micro_batch_size_per_device or rows
     ref_rows = reference.log_prob_micro_batch_size_per_device or rows
-    return (
-        MicroBatchSize.of(training, rows, packed=packed),
-        MicroBatchSize.of(training, log_prob_rows, packed=packed),
-        MicroBatchSize.of(training, ref_rows, packed=packed),
+    update, log_prob, reference_size = (
+        MicroBatchSize.of(training, each, packed=packed, model=model) for each in (rows, log_prob_rows, ref_rows)
     )
+    return update, log_prob, reference_size

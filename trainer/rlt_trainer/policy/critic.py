@@ -51,7 +51,6 @@ class Critic:
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=critic.param_offload, optimizer=critic.optimizer_offload)
         rows = critic.ppo_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device
-        self._size = MicroBatchSize.of(training, rows, packed=self._packed)
         options = ModelOptions.of(
             model,
             training,
@@ -70,6 +69,7 @@ class Critic:
             training=training,
             offload=self._offload,
         )
+        self._size = MicroBatchSize.of(training, rows, packed=self._packed, model=self.model)
 
     @property
     def model(self) -> PreTrainedModel:

@@ -10,11 +10,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
+from transformers import PreTrainedModel
 
 from rlt_api.blocks.training import Training
-from rlt_trainer.batches.balance import extend_micro_batches, group_micro_batches
+from rlt_trainer.batches.balance import Cost, extend_micro_batches, group_micro_batches
 from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import Experience, Sequences
+from rlt_trainer.telemetry.flops import find_cost, find_shape
 
 Part = TypeVar("Part", Sequences, Experience, Pairs)
 
@@ -29,12 +31,15 @@ class MicroBatchSize:
     """Tokens instead of responses: training.useDynamicBsz."""
     packed: bool = False
     """Whether sequences are packed, so that padding costs nothing."""
+    cost: Cost = float
+    """The cost of a sequence, which forward passes of `tokens` balance. Default: its tokens."""
 
     @classmethod
-    def of(cls, training: Training, rows: int, *, packed: bool) -> Self:
-        """`rows` responses, or the token limit of all devices that share a sequence."""
+    def of(cls, training: Training, rows: int, *, packed: bool, model: PreTrainedModel | None = None) -> Self:
+        """`rows` responses, or the token limit of all devices that share a sequence, with the cost in `model`."""
         tokens = training.ppo_max_token_len_per_device if training.use_dynamic_bsz else None
-        return cls(rows, tokens and tokens * training.context_parallel_size, packed)
+        shape = None if model is None else find_shape(model.config)
+        return cls(rows, tokens and tokens * training.context_parallel_size, packed, find_cost(shape))
 
 
 def split_micro_batches(rows: Part, size: MicroBatchSize, device: torch.device) -> Iterator[tuple[Tensor, Part]]:
@@ -91,7 +96,8 @@ def _split_row_numbers(rows: Part, size: MicroBatchSize, device: torch.device) -
         numbers = range(len(rows))
         return [list(numbers[start : start + size.rows]) for start in numbers[:: size.rows]]
     lengths = rows.token_counts(padded=not size.packed)
-    mine = group_micro_batches(lengths, size.tokens)
+    costs = [size.cost(length) for length in lengths]
+    mine = group_micro_batches(lengths, size.tokens, costs)
     count = torch.tensor(len(mine), device=device)
     dist.all_reduce(count, op=dist.ReduceOp.MAX)
-    return extend_micro_batches(mine, lengths, int(count))
+    return extend_micro_batches(mine, lengths, size.tokens, costs, int(count))

@@ -46,12 +46,12 @@ class Teacher:
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=distillation.param_offload)
         rows = training.log_prob_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device
-        self._size = MicroBatchSize.of(training, rows, packed=model.use_remove_padding)
         options = ModelOptions.of(
             model, training, mesh=mesh, dtype=dtype, gradient_checkpointing=False, packed=model.use_remove_padding
         )
         options = replace(options, frozen=True, liger=False)  # it may be of another family
         self.model = load_sharded_model("actor", files, options, response_log_probs)
+        self._size = MicroBatchSize.of(training, rows, packed=model.use_remove_padding, model=self.model)
         self._offload.offload(self.model)
 
     def log_probs(self, sequences: Sequences) -> Tensor:

@@ -11,8 +11,9 @@ Recomputation by activation checkpointing does not count: these are the model's 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -154,6 +155,11 @@ def count_forward_flops(shape: Shape, lengths: Sequence[int], *, logits: int | N
     logits: number of tokens whose logits are computed. Default: all.
     """
     return _count_linear(shape, lengths, logits) + _count_attention(shape, lengths)
+
+
+def find_cost(shape: Shape | None) -> Callable[[int], float]:
+    """Return the forward FLOPs of a sequence as a function of its tokens. Without a shape, the tokens."""
+    return float if shape is None else cache(lambda length: count_forward_flops(shape, [length]))
 
 
 def count_training_flops(
