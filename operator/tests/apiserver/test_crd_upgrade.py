@@ -126,7 +126,7 @@ def test_the_stored_job_is_accepted_and_its_status_is_read(
         lambda: kubernetes.get(stored, "raycluster", NAME),
         describe=lambda: describe(kubernetes, stored),
     )
-    eventually("all conditions", lambda: kubernetes.condition(stored, "Stalled", NAME)[0])
+    eventually("all conditions", lambda: kubernetes.condition(stored, "Reconciling", NAME)[0])
     conditions = kubernetes.status(stored, NAME)["conditions"]
     assert len({each["type"] for each in conditions}) == len(conditions) > len(STATUS["conditions"])
     assert max(len(each["message"]) for each in conditions) < 4096

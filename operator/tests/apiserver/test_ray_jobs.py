@@ -257,7 +257,7 @@ def test_suspension_stops_the_ray_job(
     kubernetes.suspend(namespace, True)
     eventually("stopped", lambda: ray.jobs()[job_id] == "STOPPED")
     eventually("no RayCluster", lambda: kubernetes.get(namespace, "raycluster", "sum") is None)
-    assert kubernetes.condition(namespace, "Failed")[0] == "False"
+    assert kubernetes.condition(namespace, "Failed")[0] == ""
 
 
 def test_a_stop_that_the_status_does_not_hold_is_not_sent(
@@ -309,7 +309,7 @@ def test_a_new_head_without_the_job_is_a_lost_head(
     kubernetes.wait(namespace, "Running")
     ray.stop()
     kubernetes.wait(namespace, "Running", "RayUnreachable")
-    assert kubernetes.condition(namespace, "Failed")[0] == "False"
+    assert kubernetes.condition(namespace, "Failed")[0] == ""
     ray.start()
     kubernetes.wait(namespace, "Failed", "HeadLost")
 
