@@ -1,4 +1,4 @@
-"""The readiness probe of the pods, without the delay of KubeRay's."""
+"""The readiness probe of the pods: KubeRay's probe without its delay."""
 
 from __future__ import annotations
 
