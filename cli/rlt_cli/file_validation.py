@@ -43,14 +43,14 @@ def load_valid_files(files: Iterable[str], policy: RuntimePolicy = ANY_RUNTIME) 
 
 
 def load_valid_submission(files: Iterable[str]) -> list[dict[str, Any]]:
-    """As `load_valid_files`, for the cluster: the manifests as the user writes them, runtimes first. Raises Failure for
-    one without a name."""
+    """As `load_valid_files`, for the cluster: the manifests as the user writes them, first the runtimes and the
+    PersistentVolumeClaims of the jobs. Raises Failure for one without a name."""
     validated = load_valid_files(files, RuntimePolicy(unknown=True))
     for document in validated.documents:
         if not document.manifest["metadata"].get("name"):
             message = f"{document.file}:{document.line_of('metadata')}: metadata.generateName: server-side apply needs "
             raise Failure(f"{message}metadata.name.", next=f"kubectl create -f {shlex.quote(document.file)}")
-    manifests = [drop_server_fields(document.manifest) for document in validated.documents]
+    manifests = [drop_server_fields(each.manifest) for each in (*validated.claims, *validated.documents)]
     return sorted(manifests, key=lambda each: bool(each["kind"] == KIND))
 
 

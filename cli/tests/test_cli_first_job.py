@@ -16,6 +16,7 @@ from rlt_api.rules.model_size import MIN_SHARE_OF_NAMED_SIZE
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.validation.resolved_spec import build_resolved_spec
 from rlt_api.validation.validate import validate_job
+from rlt_cli.file_validation import load_valid_submission
 from rlt_cli.main import cli
 
 GIB = 2**30
@@ -166,6 +167,17 @@ def test_a_first_job_is_not_combined_with_an_example(options: list[str]) -> None
 
 def test_other_options_need_a_model() -> None:
     assert "Missing option '--model'" in rlt("init", "--nodes", "2").stderr
+
+
+def test_a_submission_has_the_volume_of_the_job(tmp_path: Path) -> None:
+    file = tmp_path / "first.yaml"
+    file.write_text(rlt("init", "--model", "Qwen/Qwen3-8B").stdout)
+    kinds = ["PersistentVolumeClaim", "RLRuntime", "RLTrainingJob"]
+    assert [each["kind"] for each in load_valid_submission([str(file)])] == kinds
+    file.write_text(
+        file.read_text().replace("name: rlt-runs\nspec:\n  accessModes", "name: other\nspec:\n  accessModes")
+    )
+    assert [each["kind"] for each in load_valid_submission([str(file)])] == kinds[1:]
 
 
 def test_a_volume_that_is_too_small_is_noted() -> None:

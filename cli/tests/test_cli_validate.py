@@ -327,7 +327,7 @@ def test_manifests_of_other_apis_are_not_validated() -> None:
     done = rlt("-", input=f"{claim}---\n{JOB}")
     assert done.exit_code == 0
     assert done.stderr.splitlines() == [
-        "note: -:1: v1 PersistentVolumeClaim is not an rlt kind: not validated",
+        "note: -:1: v1 PersistentVolumeClaim is not an rlt kind: not validated or submitted",
         "1 manifest is valid",
     ]
 

@@ -21,7 +21,7 @@ from rlt_core.children.ray_token import find_ray_token_name, parse_ray_token
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, NoConnectionError, connect_as_user, in_cluster
-from rlt_core.names import JOB_LABEL
+from rlt_core.names import CLAIM_KIND, JOB_LABEL
 from rlt_core.ray_http import UnreachableError, send_through_api_server
 from rlt_pod.report.driver_server import TOKEN_HEADER
 
@@ -125,10 +125,10 @@ class Connection:
         return sorted(map(prepare_output, events), key=get_event_time, reverse=True)
 
     def with_namespace(self, manifest: Manifest) -> Manifest:
-        """The manifest with the namespace of the connection if it is a job without one. Raises InvalidJobError if
-        --namespace differs from its own."""
+        """The manifest with the namespace of the connection if it is a job or a PersistentVolumeClaim without one.
+        Raises InvalidJobError if --namespace differs from its own."""
         metadata = dict(manifest["metadata"])
-        if manifest["kind"] == KIND:
+        if manifest["kind"] in (KIND, CLAIM_KIND):
             namespace = metadata.setdefault("namespace", self.namespace)
             if self.kube_context.namespace and namespace != self.kube_context.namespace:
                 raise InvalidJobError(
@@ -335,6 +335,8 @@ def _object_path(manifest: Manifest) -> str:
     metadata = manifest["metadata"]
     if manifest["kind"] == KIND:
         return api_paths.job(metadata["namespace"], metadata["name"])
+    if manifest["kind"] == CLAIM_KIND:
+        return api_paths.pvc(metadata["namespace"], metadata["name"])
     return api_paths.runtime(metadata["name"])
 
 

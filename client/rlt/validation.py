@@ -56,6 +56,8 @@ class ValidatedFiles:
     """What could not be validated, and settings that are probably a mistake."""
     policy: RuntimePolicy = ANY_RUNTIME
     """The policy for the runtimes of the jobs."""
+    claims: tuple[Document, ...] = ()
+    """The PersistentVolumeClaims of the jobs."""
 
     def jobs(self) -> list[Mapping[str, Any]]:
         """The manifests of the jobs, valid or invalid."""
@@ -115,7 +117,9 @@ def validate_documents(documents: Sequence[Document], policy: RuntimePolicy = AN
     notes += _missing_runtime_notes(own, runtimes, policy)
     notes += [note for document in own for note in _warning_notes(document, runtimes, policy)]
     findings.sort(key=lambda each: (own.index(each[0]), each[0].line_of(each[1].field)))
-    return ValidatedFiles(tuple(own), tuple(findings), runtimes, tuple(notes), policy)
+    names = {spec.storage.claim_name for spec in jobs.values()}
+    claims = tuple(each for each in others if any(is_claim(each.manifest, name) for name in names))
+    return ValidatedFiles(tuple(own), tuple(findings), runtimes, tuple(notes), policy, claims)
 
 
 def get_name(manifest: Mapping[str, Any]) -> str:
@@ -187,7 +191,7 @@ def _other_kind_notes(document: Document, jobs: Mapping[str, RLTrainingJobSpec])
         yield Note(document.file, document.line_of(SIZE), sentence)
     if not users:
         kind = f"{manifest['apiVersion']} {manifest['kind']}"
-        yield Note(document.file, document.line, f"{kind} is not an rlt kind: not validated")
+        yield Note(document.file, document.line, f"{kind} is not an rlt kind: not validated or submitted")
 
 
 def _missing_runtime_notes(

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlt_api.rules.volume_size import explain_small_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_core.names import CLAIM_KIND
 
 SIZE = "spec.resources.requests.storage"
 
@@ -14,8 +15,8 @@ SIZE = "spec.resources.requests.storage"
 def is_claim(manifest: Mapping[str, Any], name: str | None) -> bool:
     """Whether the manifest is the PersistentVolumeClaim `name`."""
     match manifest:
-        case {"kind": "PersistentVolumeClaim", "metadata": {"name": str(own)}}:
-            return own == name
+        case {"kind": str(kind), "metadata": {"name": str(own)}}:
+            return kind == CLAIM_KIND and own == name
     return False
 
 

@@ -10,6 +10,7 @@ FIELD_OWNER = "rlt-operator"
 
 JOB_LABEL = "rlt.dev/job"
 """Label of every child and pod: the name of the job."""
+CLAIM_KIND = "PersistentVolumeClaim"
 RAY_GROUP_LABEL = "ray.io/group"
 """KubeRay's label on the pods of a RayCluster: the name of their group."""
 

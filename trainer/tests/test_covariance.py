@@ -61,7 +61,8 @@ def test_tokens_outside_of_the_mask_have_no_effect() -> None:
 
 def test_tokens_between_the_bounds_are_selected_at_random() -> None:
     covariances = torch.linspace(0, 9, 1000, dtype=torch.float64)
-    low, high = 2.0, 7.0
+    low = 2.0
+    high = 7.0
     first, again, other = (
         choose_between(low, high, np.random.default_rng([seed, 5]))(covariances, 100) for seed in (1, 1, 2)
     )

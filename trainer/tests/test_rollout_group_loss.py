@@ -65,7 +65,7 @@ def run_member(port: int, member: int, killed: int, received: int) -> int | None
         ended = Rendezvous(HOST, port).connect(timedelta(seconds=TIMEOUT_S))
         if ended.add("ended", 1) == SIZE - 1:
             ended.set("all have ended", "")
-        ended.wait(["all have ended"])  # the process and its channel exist until then, as those of an engine
+        ended.wait(["all have ended"])  # the process and its channel exist until then, as in an engine
         return complete
 
 

@@ -53,7 +53,8 @@ def command(
     """Submit jobs and runtimes to the cluster.
 
     FILE contains RLTrainingJobs and RLRuntimes. They are validated first; if one is invalid, nothing is submitted. What
-    the default runtime of the namespace may give is validated in the cluster. The command uses server-side apply.
+    the default runtime of the namespace may give is validated in the cluster. PersistentVolumeClaims that the jobs name
+    are submitted as well. The command uses server-side apply.
 
     -o json prints the submitted objects. With --wait, it prints them after the jobs have ended. With --watch, it prints
     one per line, followed by the lines of `watch`.

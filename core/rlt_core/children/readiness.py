@@ -1,4 +1,4 @@
-"""The readiness probe of the pods: that of KubeRay, without its delay."""
+"""The readiness probe of the pods, without the delay of KubeRay's."""
 
 from __future__ import annotations
 

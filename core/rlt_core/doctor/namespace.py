@@ -25,7 +25,7 @@ def inspect_runtimes(facts: ClusterFacts) -> Iterator[Line]:
         yield ok("runtimes", join_names([each["metadata"]["name"] for each in facts.runtimes.items]))
     elif facts.runtimes.installed:
         message = "The cluster has no RLRuntime: each job sets its images, pods and volumes."
-        yield warning("runtimes", message, "rlt init --kind runtime")
+        yield warning("runtimes", message, "rlt init --model NAME --gpu KIND, or rlt init --kind runtime")
 
 
 def inspect_queues(facts: ClusterFacts) -> Iterator[Line]:

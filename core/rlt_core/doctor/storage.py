@@ -18,7 +18,7 @@ SHARED = re.compile(
 )
 """Provisioners whose volumes can be ReadWriteMany. The API does not have it: from the documentation of the drivers."""
 MANY = "ReadWriteMany"
-PAGE = "docs/getting-started.md#requirements"
+PAGE = "docs/prepare-volume.md#create-it"
 VOLUMES = {"h100": "nvidia", "mi300x": "amd", "l4": "nvidia"}
 """File in examples/volumes, by GPU model -> vendor. The first one of a vendor is for its other models."""
 SMALLEST_VOLUME = "l4"

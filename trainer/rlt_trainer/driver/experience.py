@@ -29,7 +29,7 @@ from rlt_trainer.driver.old_log_probs import (
     correct_rollouts,
     find_own_rows,
 )
-from rlt_trainer.driver.token_selection import select_tokens
+from rlt_trainer.driver.token_selection import TokenSelection, select_tokens
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -97,8 +97,7 @@ def build_experience(
     response keeps its reward and its group keeps its members. verl rejects before the advantages.
 
     The rows of the tensors are S sequences. For rewards and advantages, the sequences of a trajectory are joined to one
-    row of B. So a trajectory has one reward, at its last token, and counts once in its group, as in agent-lightning
-    (agentlightning/verl/rollout_level_advantage.py: advantages once for each rollout, then given to its sequences).
+    row of B, with one reward at its last token (agent-lightning, agentlightning/verl/rollout_level_advantage.py).
     With rolloutCorrection.bypassMode, the log-probabilities of the engine take the place of the policy's. Rows of the
     first optimizer step have no forward pass for log-probabilities if the update can compute them (old_log_probs.py).
     Raises TrainingError if no token is left to train on, or if too many of the engine's log-probabilities are invalid.
@@ -116,9 +115,7 @@ def build_experience(
         correction = correct_rollouts(config, passes.old_log_probs, engine)
         mask = mask & correction.mask
         if not mask.any():
-            raise TrainingError(
-                "No data to train on: algorithm.rolloutCorrection rejects every token. Relax its thresholds."
-            )
+            raise TrainingError("No data to train on: relax algorithm.rolloutCorrection, which rejects every token.")
         token_rewards, kl_metrics = _place_rewards(algorithm, batch, passes, joined, kl_controller)
         estimated = _estimate(config, batch, token_rewards, joined, passes.values)
     advantages = trajectories.split(estimated.advantages)
@@ -127,15 +124,15 @@ def build_experience(
     selection = select_tokens(
         config, advantages, passes.old_log_probs, passes.entropy, mask, trajectories.numbers, consumed=batch.consumed
     )
-    weights = selection.apply(correction.weights)
-    experience = _gather(algorithm, batch, sequences, advantages, returns, passes, weights, engine)
-    experience = replace(experience, selected=selection.by_covariance)
+    experience = _gather(
+        algorithm, batch, sequences, advantages, returns, passes, correction.weights, selection, engine
+    )
     rewards = torch.where(joined.any(-1), token_rewards.sum(-1), torch.nan)
     metrics = compute_rollout_metrics(sequences, batch, rewards, advantages, config.data.max_response_length)
     if passes.entropy is not None and passes.own_rows is None:  # else the update reports the entropy
         metrics |= compute_pass_metrics(sequences, passes.old_log_probs, passes.entropy, engine) | correction.metrics
-    metrics |= {"rollout_corr/invalid_log_probs": float((scored & ~engine.mask).count_nonzero())}
-    metrics |= kl_metrics | selection.metrics
+    invalid = {"rollout_corr/invalid_log_probs": float((scored & ~engine.mask).count_nonzero())}
+    metrics |= invalid | kl_metrics | selection.metrics
     if passes.values is not None:
         metrics |= compute_critic_metrics(passes.values, returns, scored)
     metrics |= batch.scores.metrics() | (compute_source_metrics(batch) if config.data.mixture else {})
@@ -235,15 +232,18 @@ def _gather(
     returns: Tensor,
     passes: _Passes,
     weights: Tensor | None,
+    selection: TokenSelection,
     engine: EngineLogProbs,
 ) -> Experience:
     """What the update reads."""
+    weights = selection.apply(weights)
     return Experience(
         sequences,
         passes.old_log_probs,
         advantages,
         ref_log_probs=passes.ref_log_probs if algorithm.kl_loss_coef > 0 else None,
         weights=weights,
+        selected=selection.by_covariance,
         own_pass=passes.own_rows,
         rollout_log_probs=None if passes.own_rows is None or weights is None else engine.fill(passes.old_log_probs),
         values=passes.values,

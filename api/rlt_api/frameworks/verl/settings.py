@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from rlt_api.blocks.algorithm import Critic
+from rlt_api.blocks.algorithm import Algorithm, Critic
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.framework import Framework
 from rlt_api.blocks.model import Model
@@ -183,20 +183,28 @@ def _list_actor(spec: RLTrainingJobSpec, model: Model) -> Settings:
             f"{ACTOR}.fsdp_config.seed": training.seed,
             f"++{ACTOR}.fsdp_config.mixed_precision": _build_precision(model),
         }
-    if algorithm.policy_loss == "sapo":
-        settings |= {f"{ACTOR}.tau_pos": algorithm.tau_pos, f"{ACTOR}.tau_neg": algorithm.tau_neg}
-    if algorithm.policy_loss == "clip_cov":
-        settings |= {
-            f"{ACTOR}.policy_loss.clip_cov_ratio": algorithm.clip_cov_ratio,
-            f"{ACTOR}.policy_loss.clip_cov_lb": algorithm.clip_cov_lb,
-            f"{ACTOR}.policy_loss.clip_cov_ub": algorithm.clip_cov_ub,
-        }
-    if algorithm.policy_loss == "kl_cov":
-        settings |= {
-            f"{ACTOR}.policy_loss.kl_cov_ratio": algorithm.kl_cov_ratio,
-            f"{ACTOR}.policy_loss.ppo_kl_coef": algorithm.ppo_kl_coef,
-        }
-    return settings
+    return settings | _list_policy_loss(algorithm)
+
+
+def _list_policy_loss(algorithm: Algorithm) -> Settings:
+    """The parameters that one policy loss alone reads."""
+    policy_loss = f"{ACTOR}.policy_loss"
+    match algorithm.policy_loss:
+        case "sapo":
+            return {f"{ACTOR}.tau_pos": algorithm.tau_pos, f"{ACTOR}.tau_neg": algorithm.tau_neg}
+        case "clip_cov":
+            return {
+                f"{policy_loss}.clip_cov_ratio": algorithm.clip_cov_ratio,
+                f"{policy_loss}.clip_cov_lb": algorithm.clip_cov_lb,
+                f"{policy_loss}.clip_cov_ub": algorithm.clip_cov_ub,
+            }
+        case "kl_cov":
+            return {
+                f"{policy_loss}.kl_cov_ratio": algorithm.kl_cov_ratio,
+                f"{policy_loss}.ppo_kl_coef": algorithm.ppo_kl_coef,
+            }
+        case _:
+            return {}
 
 
 def _list_reference(spec: RLTrainingJobSpec, model: Model) -> Settings:
