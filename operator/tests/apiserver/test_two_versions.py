@@ -12,8 +12,11 @@ import observed as o
 import pytest
 import yaml
 from apiserver.in_cluster import Kubernetes, Operator
-from apiserver.later_version import ROOT, build_later_version
+from apiserver.later_version import ROOT, VERSION, build_later_version
+from apiserver.ray_head import RayHead, find_address
+from apiserver.test_ray_jobs import start
 from apiserver.waiting import eventually
+from gate import Gate
 
 from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core import names
@@ -22,6 +25,15 @@ pytestmark = pytest.mark.apiserver
 
 CRDS = [yaml.safe_load(file.read_text()) for file in sorted((ROOT / "crds").glob("*.rlt.dev.yaml"))]
 """Of this version."""
+
+
+@pytest.fixture
+def ray() -> Iterator[RayHead]:
+    """`ray start --head`."""
+    head = RayHead(find_address(), cpus=1)
+    head.start()
+    yield head
+    head.stop()
 
 
 @dataclass
@@ -97,6 +109,47 @@ def read_children(kubernetes: Kubernetes, namespace: str, name: str = "sum") -> 
         "config": (kubernetes.get(namespace, "configmap", names.config_map(name)) or {}).get("data"),
         "cluster": (cluster["metadata"]["uid"], cluster["spec"]),
     }
+
+
+def test_a_running_job_continues_over_an_upgrade_and_a_rollback(
+    kubernetes: Kubernetes, namespace: str, rollout: Rollout, ray: RayHead, gate: Gate
+) -> None:
+    starts = rollout.folder / "starts"
+    steps = "".join(
+        f"print('step:{step} - critic/rewards/mean:0.{step} - timing_s/step:30.0', flush=True)\n{gate.wait}"
+        for step in (1, 2, 3)
+    )
+
+    def await_step(step: int) -> dict[str, Any]:
+        """The status with this step."""
+        eventually(f"step {step}", lambda: (kubernetes.status(namespace).get("progress") or {}).get("step") == step)
+        status = kubernetes.status(namespace)
+        assert (status["phase"], status.get("attempts", []), status.get("findings", [])) == ("Running", [], [])
+        return status
+
+    rollout.replace_leader(later=False)
+    start(kubernetes, namespace, ray, f"open({str(starts)!r}, 'a').write('x')\n{steps}")
+    before = await_step(1)
+    children = read_children(kubernetes, namespace)
+
+    rollout.apply_crds(rollout.crds, with_field=True)
+    rollout.replace_leader(later=True)
+    gate.open()
+    upgraded = await_step(2)
+
+    rollout.replace_leader(later=False)
+    gate.open()
+    back = await_step(3)
+    for status in (upgraded, back):
+        assert status["currentAttempt"]["recordedBy"] == VERSION
+        assert status["resolvedSpec"] == before["resolvedSpec"]
+        assert status["startTime"] == before["startTime"]
+    assert read_children(kubernetes, namespace) == children
+    gate.open()
+    eventually("Succeeded", lambda: kubernetes.condition(namespace, "Succeeded")[0] == "True")
+    assert starts.read_text() == "x"
+    assert list(ray.jobs().values()) == ["SUCCEEDED"]
+    assert sorted(kubernetes.events(namespace)) == ["Running", "Succeeded"]
 
 
 def test_jobs_of_both_versions_keep_their_clusters(kubernetes: Kubernetes, namespace: str, rollout: Rollout) -> None:
