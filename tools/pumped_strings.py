@@ -21,16 +21,17 @@ VARIANTS = 4
 MAX_EXAMPLE = 200
 """Maximum length of a repeated part."""
 SUFFIXES = ("", "\0", "\n ")
-SHORT = (8, 16)
-"""Repetitions of two strings that show exponential growth before it takes long."""
+SHORT = (8, 14, 20)
+"""Repetitions of strings that show exponential growth before it takes long. One ratio of two times can be large where a
+bounded repetition begins or ends, two in a row cannot."""
 LENGTHS = (32, 128, 512, 2048, 8192)
 """Characters of the strings. Each is four times as long as the one before."""
 MAX_RATIO = 8
 """Maximum ratio of the times for the last two lengths: 4 if linear, 16 if quadratic. Between shorter ones, a bounded
 repetition has other ratios."""
 MAX_STEEP_RATIO = 30
-"""Maximum ratio of the times for SHORT, 2 if linear and 256 if 2**n, and for two pairs of lengths, 64 if cubic: longer
-texts would take minutes."""
+"""Maximum ratio of the times for two pairs of SHORT, 2 if linear and 64 if 2**n, and for two pairs of LENGTHS, 64 if
+cubic: longer texts would take minutes."""
 RUNS = 7
 """Number of runs of a measurement that seems slow. The fastest one counts."""
 CATEGORIES = {
@@ -71,7 +72,7 @@ def find_slow_text(pattern: re.Pattern[Any], method: str = "finditer") -> str | 
         return min(long for _, long in runs) / min(short for short, _ in runs)
 
     def is_slow(pumped: tuple[str, str, str]) -> bool:
-        if compare(pumped, *SHORT) > MAX_STEEP_RATIO:
+        if all(compare(pumped, short, long) > MAX_STEEP_RATIO for short, long in pairwise(SHORT)):
             return True
         counts = [max(1, length // len(pumped[1])) for length in LENGTHS]
         ratio = 0.0
