@@ -283,15 +283,19 @@ def test_a_program_saves_its_state_before_the_job_fails(
     kubernetes: Kubernetes, operator: Operator, namespace: str, ray: RayHead, gate: Gate, tmp_path: Path, cause: str
 ) -> None:
     """The operator crashes after the request to stop."""
+    ready = tmp_path / "ready"
     saved = tmp_path / "saved"
     script = f"import pathlib, signal, sys, time\nsaved = pathlib.Path({str(saved)!r})\n"
     script += "def save(*_):\n    time.sleep(1)\n    saved.touch()\n    sys.exit(143)\n"
-    script += f"signal.signal(signal.SIGTERM, save)\nprint('ready', flush=True)\n{gate.wait}"
-    start(kubernetes, namespace, ray, script, activeDeadlineSeconds=3 if cause == "DeadlineExceeded" else 3600)
+    script += f"signal.signal(signal.SIGTERM, save)\npathlib.Path({str(ready)!r}).touch()\n{gate.wait}"
+    start(kubernetes, namespace, ray, script)
     kubernetes.wait(namespace, "Running")
+    eventually("the program handles SIGTERM", ready.exists)
     job_id = kubernetes.status(namespace)["rayCluster"]["jobId"]
     if cause == "Cancelled":
         kubernetes.cancel(namespace)
+    else:
+        kubernetes.patch(namespace, "rltrainingjob", "sum", {"spec": {"activeDeadlineSeconds": 1}})
     eventually("a stop request", lambda: (kubernetes.status(namespace).get("currentAttempt") or {}).get("stop"))
     operator.kill()
     operator.start()
