@@ -27,6 +27,8 @@ ADVICE = re.compile(
     re.IGNORECASE,
 )
 """The beginning of a sentence that names a failure as a possibility."""
+MAX_ADVICE = 220
+"""Maximum length of this beginning. What is before it is not searched again for each match of a line."""
 LETTERS = re.compile(r"[A-Za-z_]{2}")
 MIN_WRAPPED = 60
 """Minimum number of characters of a line that is continued on the next one."""
@@ -104,7 +106,10 @@ def _match_line(raw: str, pattern: Pattern) -> str | None:
 
 def _find_statement(text: str, pattern: Pattern) -> re.Match[str] | None:
     """The first match that is not in advice: "if the state is OOMKilled, raise the limit" reports no failure."""
-    return next((each for each in pattern.regex.finditer(text) if not ADVICE.search(text, 0, each.start())), None)
+    for match in pattern.regex.finditer(text):
+        if not ADVICE.search(text, max(0, match.start() - MAX_ADVICE), match.start()):
+            return match
+    return None
 
 
 def find_ends(text: bytes, entries: Iterable[Entry]) -> dict[str, int]:

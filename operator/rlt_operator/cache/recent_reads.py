@@ -33,14 +33,14 @@ class RecentReads:
             return await asyncio.shield(task)
         except Exception:
             if self._reads.get(path, (0.0, None))[1] is task:
-                del self._reads[path]
+                self._reads.pop(path, None)
             raise
 
     def forget(self, path: str, *, older_than: float) -> None:
         """Repeat the next read, unless the latest one started within `older_than` seconds."""
         started, _ = self._reads.get(path, (time.monotonic(), None))
         if time.monotonic() - started > older_than:
-            del self._reads[path]
+            self._reads.pop(path, None)
 
 
 async def _call(read: Read, path: str) -> Any:

@@ -14,7 +14,7 @@ def balance_parts(costs: Sequence[float], parts: int, *, equal: bool = False) ->
 
     Assigns the most expensive row first, each to the part with the smallest sum. `equal`: every part has the same
     number of rows, which must be divisible by `parts` (verl's balance_batch). Without `equal` this is Graham's LPT
-    rule: the largest part is at most 4/3 of the optimum. With `equal` there is no such bound.
+    rule: the largest part is at most 4/3 of the optimum. `equal` gives no bound.
     """
     assert not equal or len(costs) % parts == 0, f"{len(costs)} rows are not divisible by {parts} parts"
     max_rows = len(costs) // parts if equal else len(costs)
