@@ -36,6 +36,8 @@ class CrdCheck:
         self._api = api
         self.on_change: Callable[[], object] = lambda: None
         """Called when a CRD has changed, and INTERVAL_S later: an API server may still use the earlier schema."""
+        self.checked = asyncio.Event()
+        """Set after the first check. Objects that are read later than that are read again after a change."""
         self._crds: dict[str, Manifest] = {}
         """As the latest check has read them."""
         self._repeat_at = math.inf
@@ -50,6 +52,7 @@ class CrdCheck:
                 await self.check()
             except Exception:  # the next check may succeed
                 log.warning("cannot check the CRDs", exc_info=True)
+            self.checked.set()
             await asyncio.sleep(INTERVAL_S)
 
     async def check(self) -> None:
@@ -63,7 +66,7 @@ class CrdCheck:
                 log.warning("cannot read CustomResourceDefinition %s: %s", name, error)
                 continue
             if crd:
-                changed |= crd != self._crds.get(name, crd)
+                changed |= self.checked.is_set() and crd != self._crds.get(name)
                 self._crds[name] = crd
             missing = list_missing_fields(list_fields(crd, VERSION), expected) if crd else []
             metrics.CRD_MISSING_FIELDS.labels(crd=name).set(len(missing))

@@ -130,10 +130,11 @@ class Reconciliation:
         start(measure_loop_delay(), stack)
         await check_access(self.api, self.selection)
         cache = self.sources.cache
-        watching = start(cache.watches.run(self.api, self.selection), stack)
-        with_kopf = start(self.kopf_watch.run(cache.receive_job, self.queue.wake_all), stack)
         self.crds.on_change = cache.read_jobs_again
         start(self.crds.run(), stack)
+        await self.crds.checked.wait()
+        watching = start(cache.watches.run(self.api, self.selection), stack)
+        with_kopf = start(self.kopf_watch.run(cache.receive_job, self.queue.wake_all), stack)
         await wait_for_first([watching, with_kopf, start(self._lead(), stack)])
 
     async def _lead(self) -> None:

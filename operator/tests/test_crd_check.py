@@ -95,6 +95,7 @@ async def test_a_change_of_a_crd_is_reported_twice(monkeypatch: pytest.MonkeyPat
     calls: list[int] = []
     checked.on_change = lambda: calls.append(len(calls))
     await checked.check()
+    checked.checked.set()
     await checked.check()
     assert calls == []
     api.crds["rltrainingjobs.rlt.dev"] = without(("status", "network"))
@@ -107,6 +108,21 @@ async def test_a_change_of_a_crd_is_reported_twice(monkeypatch: pytest.MonkeyPat
     for expected in (2, 3, 3):
         await checked.check()
         assert len(calls) == expected
+
+
+async def test_a_crd_that_the_first_check_could_not_read_counts_as_changed() -> None:
+    """Jobs that the operator has read meanwhile may have the earlier form."""
+    api = FakeApi()
+    api.crds["rltrainingjobs.rlt.dev"] = ApiError(503, "unavailable")
+    checked = CrdCheck(cast(KubernetesApi, api))
+    calls: list[None] = []
+    checked.on_change = lambda: calls.append(None)
+    await checked.check()
+    checked.checked.set()
+    assert calls == []
+    api.crds["rltrainingjobs.rlt.dev"] = JOBS
+    await checked.check()
+    assert len(calls) == 1
 
 
 async def test_without_permission_the_check_logs_a_warning(caplog: pytest.LogCaptureFixture) -> None:

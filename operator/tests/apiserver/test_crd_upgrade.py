@@ -94,10 +94,13 @@ def stored(kubernetes: Kubernetes, namespace: str) -> str:
 
 @contextmanager
 def stopped(operator: Operator) -> Iterator[None]:
-    """No operator runs: it would fail an invalid job before `store` has stored that the job is accepted."""
+    """No operator runs: it would fail an invalid job before `store` has stored that the job is accepted.
+
+    The operator that is then launched is ready only with the current CRD.
+    """
     operator.stop()
     yield
-    operator.start()
+    operator.launch()
 
 
 def store(kubernetes: Kubernetes, namespace: str) -> None:
