@@ -106,9 +106,10 @@ class KopfWatch:
         self._notify = notify
         insights = Insights()
         namespaces = self._namespaces
-        following = asyncio.create_task(self._follow(insights, changed, stop))  # kopf leaves earlier tasks alone
+        following = asyncio.create_task(self._follow(insights, changed, stop))
+        earlier = asyncio.all_tasks()
         try:
-            await kopf.operator(
+            roots = await kopf.spawn_tasks(
                 registry=registry,
                 settings=build_settings(),
                 insights=insights,
@@ -117,6 +118,11 @@ class KopfWatch:
                 namespaces=[each for each in namespaces if each],
                 stop_flag=stop,
             )
+            running = asyncio.create_task(kopf.run_tasks(roots, ignored=earlier))
+            await asyncio.wait(roots)
+            stop.set()
+            end_watchers()
+            await running
         finally:
             stop.set()  # a thread of kopf's loop waits for it, also if kopf has failed
             self._notify = lambda: None
@@ -136,6 +142,17 @@ class KopfWatch:
                 insights.namespaces.update(None if each is None else NamespaceName(each) for each in self._namespaces)
                 insights.revised.notify_all()
             await changed.wait()
+
+
+def end_watchers() -> None:
+    """End the watchers that kopf leaves behind when it fails. Call it when kopf's root tasks have ended.
+
+    After 5 s kopf would cancel them once, together with their child tasks. A watcher that is sending a request then
+    ignores the cancellation, and kopf never ends (kopf 1.45.2: clients/api.py: stream).
+    """
+    for task in asyncio.all_tasks():
+        if task.get_name().startswith("watcher for "):
+            task.cancel()
 
 
 def build_registry(receive: Receive, wake_all: Callable[[], object]) -> kopf.OperatorRegistry:

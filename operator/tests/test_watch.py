@@ -60,6 +60,10 @@ class Server:
         """Set when a watch starts or ends."""
         self.status = 200
         """Of the lists of jobs."""
+        self.silent = False
+        """Whether watches of RLRuntimes get no answer. The next list of jobs then waits for such a watch, and fails."""
+        self.held = asyncio.Event()
+        """Set when such a watch is open."""
         self.writes: list[str] = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -82,11 +86,18 @@ class Server:
         }[path]
 
     async def list(self, request: web.Request) -> web.Response:
+        if self.silent and PLURAL in request.path:
+            await self.held.wait()
+            self.silent = False
+            return web.json_response({}, status=404)
         items = self.jobs[request.path.split("/")[5]] if "/namespaces/" in request.path else []
         found = {"kind": f"{KIND}List", "metadata": {"resourceVersion": "10"}, "items": items}
         return web.json_response(found, status=self.status if PLURAL in request.path else 200)
 
     async def watch(self, request: web.Request) -> web.StreamResponse:
+        if self.silent and RUNTIME_PLURAL in request.path:
+            self.held.set()
+            await asyncio.Event().wait()
         response = web.StreamResponse()
         await response.prepare(request)
         self.count(request.path, 1)
@@ -192,6 +203,14 @@ async def test_kopf_is_started_again_when_it_ends(
     monkeypatch.setattr(watch.log, "warning", lambda *_: ended.set())
     await asyncio.wait_for(ended.wait(), 20)
     server.status = 200
+    assert await running.next() == (None, "a", "1")
+
+
+async def test_kopf_is_started_again_while_another_watch_gets_no_answer(running: Running, server: Server) -> None:
+    """kopf ends when the list of jobs fails. Its other watcher must end too."""
+    server.silent = True
+    server.jobs["a"] = [job("a", 1)]
+    running.kopf.select("a", True)
     assert await running.next() == (None, "a", "1")
 
 
