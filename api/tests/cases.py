@@ -777,6 +777,24 @@ CASES = [
         {"rollout.quantization": "fp8", "model.lora": {"rank": 8, "syncAdapters": True}, "model.dtype": "bfloat16"},
         "remove syncAdapters",
     ),
+    Case(
+        "kept-cache",
+        "spec.rollout.staleness.kvCache",
+        {"rollout.staleness": {"kvCache": "keep"}, "rollout.engine": "transformers"},
+        "use vllm, or remove kvCache",
+    ),
+    Case(
+        "kept-cache",
+        "spec.rollout.staleness.kvCache",
+        {"rollout.staleness": {"kvCache": "keep"}, "rollout.freeCacheEngine": True},
+        "use false, or remove kvCache",
+    ),
+    Case(
+        "kept-cache",
+        "spec.rollout.staleness.kvCache",
+        {"rollout.staleness": {"kvCache": "keep"}, "data.imageKey": "images"},
+        "remove one of them",
+    ),
     Case("liger", "spec.model.useLiger", {"model.useLiger": True}, "use false"),
     Case("liger", "spec.model.useLiger", {"model.useLiger": True, **accelerator("amd.com/gpu")}, "use false"),
     Case(

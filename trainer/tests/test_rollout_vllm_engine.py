@@ -21,6 +21,7 @@ from rlt_trainer.rollout.engine import EngineError, Request
 from rlt_trainer.rollout.vllm_engine import VllmEngine
 from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
 from rlt_trainer.rollout.weight_sync import StaleWeightsError, build_probe
+from rlt_trainer.telemetry.engine_counters import PREEMPTIONS, EngineCounters
 from rlt_trainer.workers import train_worker
 
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
@@ -155,10 +156,13 @@ def test_responses_in_progress_continue_with_new_weights(pair: Pair) -> None:
     pair.sync()
     long = replace(pair.engines.sampling, max_tokens=60, stop_token_ids=())
     prompts = [list(prompt.token_ids) for prompt in PROBES]
+    counters = EngineCounters()
+    counters.take(*pair.engines.read_metrics().values())
     running = pair.start(prompts * 8, list(range(32)), long)  # 8 run at the same time
     pair.rank.supervised_step(EXAMPLES, 12)
     assert pair.sync() < 1e-4
     responses = running.result(120)
+    assert counters.take(*pair.engines.read_metrics().values())[PREEMPTIONS] > 0
     assert {each.finish_reason for each in responses} <= {"stop", "length"}
     sequences = Sequences.pad(prompts * 8, [each.token_ids for each in responses], pad_token_id=0)
     is_new = [

@@ -97,6 +97,11 @@ class Staleness(ApiModel):
     max_steps: Positive = 1
     """Maximum age of the weights at the start of a response, in steps, when the response is used for training. 1 is one
     step off-policy."""
+    kv_cache: Literal["recompute", "keep"] = "recompute"
+    """What a weight sync does to the KV cache of responses in progress. recompute: the engine computes it again with
+    the new weights, which delays them. keep: they continue at once, and their later tokens attend to values of earlier
+    weights, as with AReaL's and PipelineRL's in-flight updates; rolloutCorrection corrects the difference. keep needs
+    engine vllm, and a cache that stays during the training: mode separate, or freeCacheEngine false."""
 
 
 class Rollout(ApiModel):

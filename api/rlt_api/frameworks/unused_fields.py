@@ -39,6 +39,8 @@ def _list_unused(spec: RLTrainingJobSpec) -> Iterator[Unused]:
     """Fields that change safety or speed, not the training."""
     rollout = spec.rollout
     yield "spec.rollout.kvCacheSpace", rollout.kv_cache_space != 1, "it is the cache on a CPU"
+    keeps = rollout.staleness is not None and rollout.staleness.kv_cache != "recompute"
+    yield "spec.rollout.staleness.kvCache", keeps, "it has no option for it"
     yield "spec.rollout.verifyWeightsFreq", rollout.verify_weights_freq != 1, "it verifies no weight syncs"
     for index, reward in enumerate(spec.rewards):
         limit = reward.function and reward.function.timeout_seconds

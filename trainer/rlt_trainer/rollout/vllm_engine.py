@@ -80,6 +80,9 @@ class VllmEngine:
         )
         self._adapters = adapters
         self._is_quantized = rollout.quantization is not None
+        self._keeps_cache = rollout.staleness is not None and rollout.staleness.kv_cache == "keep"
+        self._version = 0
+        """Number of weight syncs."""
         self._images = None if processor is None else ImagePrompts(processor, DTYPES[dtype])
         os.environ |= {**build_variables(rollout), OWNER: str(os.getpid())}
         if pod is not None:
@@ -176,12 +179,18 @@ class VllmEngine:
         await self._call(WorkerExtension.open_weight_channel, [asdict(address) for address in addresses])
 
     async def receive_weights(self) -> None:
-        """As in RolloutEngine. Requests in progress are preempted: vLLM computes their caches again."""
+        """As in RolloutEngine. Requests in progress are preempted: vLLM computes their caches again.
+
+        With rollout.staleness.kvCache keep they continue with their caches. Later requests have another salt, so that
+        they find no values of earlier weights. vLLM evicts those when it needs their blocks.
+        """
         if self._adapters:
             await self._call(WorkerExtension.load_policy_adapters, asdict(self._adapters))
         else:
             await self._call(WorkerExtension.load_policy_weights)
-        await self._reset_caches()
+        self._version += 1
+        if not self._keeps_cache:
+            await self._reset_caches()
 
     async def sum_weights(self) -> Sums:
         """As in RolloutEngine. Replicas count each time.
@@ -216,7 +225,10 @@ class VllmEngine:
             assert self._images is not None
             built = await asyncio.to_thread(self._images.build, with_images)
             inputs = {request.number: prompt for request, prompt in zip(with_images, built, strict=True)}
-        return [inputs.get(request.number) or tokens_input(list(request.prompt)) for request in requests]
+        salt = str(self._version) if self._keeps_cache else None
+        return [
+            inputs.get(request.number) or tokens_input(list(request.prompt), cache_salt=salt) for request in requests
+        ]
 
     async def _add(self, request: Request, prompt: EngineInput, done: Done) -> None:
         if prompt["type"] == "multimodal":  # the pixels of an image are sent to vLLM's process once

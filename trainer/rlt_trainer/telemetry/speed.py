@@ -13,6 +13,7 @@ from typing import Self
 from torch import Tensor
 
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.telemetry.engine_counters import compute_counter_metrics
 from rlt_trainer.telemetry.flops import Shape, count_forward_flops, count_training_flops
 from rlt_trainer.telemetry.spans import (
     Span,
@@ -103,6 +104,7 @@ def compute_speed_metrics(
         "perf/throughput": tokens / step / devices,
         **_compute_mfu(reports, work),
         **_compute_memory([*reports, *engines]),
+        **compute_counter_metrics(each.counters for each in engines),
     }
 
 

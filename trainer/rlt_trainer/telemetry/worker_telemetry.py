@@ -42,6 +42,8 @@ class WorkerReport:
     """Peak FLOP/s of the device in the data type of the computation. None if it is not known."""
     releases: Mapping[str, Release] = field(default_factory=dict)
     """The last release of memory before an engine uses the device. Empty on a CPU."""
+    counters: Mapping[str, float] = field(default_factory=dict)
+    """What an engine's counters have added in the step, by vLLM's names (`engine_counters`)."""
 
 
 class WorkerTelemetry:

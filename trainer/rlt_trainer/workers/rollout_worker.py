@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from rlt_trainer.rollout.build_engine import build_engine, load_stop_token_ids
 from rlt_trainer.rollout.engine import EngineDiedError, EngineError, Request
 from rlt_trainer.rollout.weight_channel import ChannelAddress
 from rlt_trainer.rollout.weight_sums import Sums
+from rlt_trainer.telemetry.engine_counters import EngineCounters
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
 from rlt_trainer.workers.engine_part import EngineParts
 
@@ -73,6 +74,7 @@ class RolloutWorker:
         self._has_ended = asyncio.Event()
         self._running = 0
         self._gen = ExitStack()
+        self._counters = EngineCounters()
         self.telemetry = WorkerTelemetry(
             count_train_workers(config) + number,  # after the train workers
             engine=number,
@@ -156,7 +158,7 @@ class RolloutWorker:
         """Return the report of `step`. Later measurements belong to the next step."""
         report = self.telemetry.end()
         self.telemetry.begin(step + 1)
-        return report
+        return replace(report, counters=self._counters.take(self.engine.read_metrics()))
 
     async def close(self) -> None:
         """Release all resources."""
