@@ -29,6 +29,8 @@ PREFIX = "rlt-stacks "
 """Start of the output's last line."""
 STACK_FILE = "/memfd:rlt-stacks "
 """Start of the file name to which a process writes its stacks on SIGUSR1 (rlt_pod.report.driver_report)."""
+NO_PRELOAD = "RLT_NO_PRELOAD"
+"""Variable of a process that imports no trainer (rlt_pod.report.driver_report): its pod may lack memory."""
 TIMEOUT_S = 60
 """Time for all nodes together."""
 PROCESS_TIMEOUT_S = 10
@@ -73,7 +75,9 @@ def main(arguments: list[str]) -> int:
     task = ray.remote(dump_node)
     references = {
         task.options(
-            num_cpus=0, scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+            num_cpus=0,
+            runtime_env={"env_vars": {NO_PRELOAD: "1"}},
+            scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node_id, soft=False),
         ).remote(): host
         for node_id, host in nodes.items()
     }

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-import devices_at_import
 import pytest
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.pods import training_pods
+from rlt_trainer.cluster.process_variables import set_variables
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.driver import engine_processes
 from rlt_trainer.driver.engine_processes import ColocatedProcesses
-from rlt_trainer.workers.train_worker import TrainWorker
+from rlt_trainer.workers.train_worker import VISIBLE_DEVICES, TrainWorker
 
 
 class Rank:
     """A train worker with its variable of Ray, and those that AMD's devices would have."""
 
-    def __init__(self, config: TrainingConfig, rank: int, world_size: int) -> None:
+    def __init__(self, config: TrainingConfig, rank: int, world_size: int, *, variables: Mapping[str, str]) -> None:
         self._rank = rank
 
     def visible_devices(self) -> dict[str, str]:
         own = os.environ["CUDA_VISIBLE_DEVICES"]
         return {"CUDA_VISIBLE_DEVICES": own, "HIP_VISIBLE_DEVICES": own, "ROCR_VISIBLE_DEVICES": f"GPU-{self._rank}"}
+
+
+class Engine:
+    """The part of a RolloutWorker that the test calls."""
+
+    def __init__(self, config: TrainingConfig, number: int, *, variables: Mapping[str, str]) -> None:
+        set_variables(variables)
+
+    async def read_devices(self) -> dict[str, str]:
+        """Return the variables that vLLM's processes inherit."""
+        return {name: os.environ[name] for name in VISIBLE_DEVICES}
 
 
 @pytest.fixture
@@ -43,15 +54,13 @@ def config(make_config: Callable[..., TrainingConfig], monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_each_engine_has_its_devices_before_its_imports(
-    config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_processes, "RolloutWorker", devices_at_import.Engine)
+def test_each_engine_has_its_devices(config: TrainingConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_processes, "RolloutWorker", Engine)
     workers = cast(WorkerGroup[TrainWorker], WorkerGroup(Rank, config, training_pods(config)))
 
     async def read_devices(processes: ColocatedProcesses) -> list[dict[str, str]]:
-        seen: Any = devices_at_import.Engine.seen
-        return [await processes.start(number).call(seen) for number in range(len(processes))]
+        read: Any = Engine.read_devices
+        return [await processes.start(number).call(read) for number in range(len(processes))]
 
     def expect(*devices: str, agents: str) -> dict[str, str]:
         numbers = ",".join(devices)

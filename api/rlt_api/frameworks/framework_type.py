@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.findings.finding import Finding
 from rlt_api.frameworks.roll.values import Settings
 from rlt_api.frameworks.run import Run
@@ -38,6 +39,10 @@ def _build_no_files(spec: RLTrainingJobSpec, run: Run) -> dict[str, str]:
 
 
 def _list_no_variables(spec: RLTrainingJobSpec) -> dict[str, str]:
+    return {}
+
+
+def _list_no_worker_variables(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[str, str]:
     return {}
 
 
@@ -80,6 +85,8 @@ class FrameworkType:
     """The content of the first file, for `rlt render --command`."""
     list_variables: Callable[[RLTrainingJobSpec], dict[str, str]] = _list_no_variables
     """Environment variables of all pods."""
+    list_worker_variables: Callable[[RLTrainingJobSpec, WorkerGroup], dict[str, str]] = _list_no_worker_variables
+    """Environment variables that only the pods of a worker group have."""
     find_working_directory: Callable[[RLTrainingJobSpec], str | None] = _find_working_directory
     """The working directory of the program. None for Ray's."""
     count_steps: Callable[[RLTrainingJobSpec], int | None] = _count_steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.operations import Observability, Wandb
 from rlt_api.blocks.resources import EnvVar, KeyReference
 from rlt_api.findings.masking import MASK
@@ -44,11 +45,15 @@ RAY_JOB_STOP_TIMEOUT_S = 3
 """Ray's default for RAY_JOB_STOP_WAIT_TIME_S."""
 
 
-def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool) -> list[Manifest]:
-    """Build the env of a container: the operator's variables by name, then the user's, which can refer to those."""
+def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool, group: WorkerGroup | None = None) -> list[Manifest]:
+    """Build the env of a container: the operator's variables by name, then the user's, which can refer to those.
+
+    `group`: the worker group of the container's pod, if it is a node of the Ray cluster.
+    """
+    values = _build_values(job, spec) | (get_framework(spec).list_worker_variables(spec, group) if group else {})
     operator_env = {
         **{name: {"name": name, "value": value} for name, value in _list_fabric_variables(job, mounted=mounted)},
-        **{name: {"name": name, "value": value} for name, value in _build_values(job, spec).items()},
+        **{name: {"name": name, "value": value} for name, value in values.items()},
         **{variable["name"]: variable for variable in _build_secret_env(spec.observability)},
     }
     user_names = {variable.name for variable in spec.cluster.env}

@@ -100,7 +100,7 @@ def build_worker_template(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup)
     attach = get_attachment(job, spec, group)
     port = choose_host_ports(job, attach).get(AGENT_PARAMETER, AGENT_PORT)
     container = _build_container(
-        job, spec, "ray-worker", group.resources, group.accelerator, mounted=bool(attach.mounts)
+        job, spec, "ray-worker", group.resources, group.accelerator, mounted=bool(attach.mounts), group=group
     ) | build_readiness_probe(spec, port)
     if group is find_replaceable_group(spec):
         container["lifecycle"] = {"preStop": _build_hook("keep-logs")}
@@ -190,6 +190,7 @@ def _build_container(
     accelerator: Accelerator | None = None,
     *,
     mounted: bool = False,
+    group: WorkerGroup | None = None,
 ) -> Manifest:
     amounts = {"cpu": resources.cpu, "memory": resources.memory}
     if accelerator:
@@ -206,7 +207,7 @@ def _build_container(
         "name": name,
         "image": spec.cluster.image,
         "imagePullPolicy": spec.cluster.image_pull_policy,
-        "env": build_env(job, spec, mounted=mounted),
+        "env": build_env(job, spec, mounted=mounted, group=group),
         "resources": {"requests": amounts, "limits": dict(amounts)},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "terminationMessagePolicy": "FallbackToLogsOnError",  # the last log lines of a crash reach the job status

@@ -11,6 +11,8 @@ PREFLIGHT_PREFIX = "rlt-preflight "
 """Start of the preflight checks' last line, before a list of PreflightCheck as JSON."""
 STACK_FILE = "rlt-stacks"
 """The file in memory (memfd_create(2)) to which a process of the trainer writes its stacks on SIGUSR1."""
+NO_PRELOAD = "RLT_NO_PRELOAD"
+"""Environment variable of a process that does not need the trainer's modules (rlt_trainer.preload)."""
 TRAINER_ERROR = "rlt-trainer: error:"
 """Start of the trainer's error message when it fails."""
 LATEST_STEPS = 10

@@ -41,22 +41,21 @@ def start_actor(
 ) -> Any:
     """Start an actor of the class in a pod of the placement group, with Ray's resources and OpenMP's threads.
 
-    `variables`: environment variables of its process, before any import. With `devices`, Ray sets those that select
-    devices itself; without, it keeps them (set_visible_accelerator_ids in ray/_private/utils.py, Ray 2.60).
+    `variables`: environment variables of its process. With `devices`, Ray sets those that select devices itself. The
+    constructor gets them as an argument: for a runtime_env, Ray would start a new process, and not use one that it has
+    started with the pod (rlt_api/frameworks/builtin/prestart.py).
     """
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    env_vars = {"OMP_NUM_THREADS": str(threads), "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", **(variables or {})}
     actor: Any = ray.remote(worker)
     return actor.options(
         num_cpus=cpus,
         num_gpus=devices,
-        runtime_env={"env_vars": env_vars},
         scheduling_strategy=PlacementGroupSchedulingStrategy(
             placement_group=placement_group, placement_group_bundle_index=pod
         ),
-    ).remote(*arguments)
+    ).remote(*arguments, variables={"OMP_NUM_THREADS": str(threads), **(variables or {})})
 
 
 def submit(actor: Any, method: Callable[..., R], *arguments: Any, **options: Any) -> ObjectRef[R]:

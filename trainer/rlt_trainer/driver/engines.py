@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from prometheus_client.core import Metric
+from torch.distributed import DistError
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
@@ -25,6 +26,7 @@ from rlt_trainer.errors import Terminated, TrainingError
 from rlt_trainer.event_loop import EventLoopThread
 from rlt_trainer.rollout.build_engine import build_sampling
 from rlt_trainer.rollout.engine import EngineError, Request, Sampling
+from rlt_trainer.rollout.group_channel import end_meeting
 from rlt_trainer.rollout.router import Engine, Router
 from rlt_trainer.rollout.weight_channel import ChannelAddress, GroupAddress
 from rlt_trainer.rollout.weight_sums import Sums
@@ -299,7 +301,7 @@ class Engines:
     ) -> dict[_Engine, BaseException | None]:
         return await _gather_results(
             {
-                engine: engine.process.call(RolloutWorker.open_channel, addresses[index * size : (index + 1) * size])
+                engine: _open_channel(engine, addresses[index * size : (index + 1) * size])
                 for index, engine in enumerate(engines)
             }
         )
@@ -425,3 +427,14 @@ class _Engine:
 async def _gather_results(calls: Mapping[_Engine, Awaitable[R]]) -> dict[_Engine, R | BaseException]:
     """Return the result or the error of each engine's call."""
     return dict(zip(calls, await asyncio.gather(*calls.values(), return_exceptions=True), strict=True))
+
+
+async def _open_channel(engine: _Engine, addresses: Sequence[ChannelAddress]) -> None:
+    """Open the engine's channel. If its process ends, the other members of its group do not wait for it."""
+    try:
+        await engine.process.call(RolloutWorker.open_channel, addresses)
+    except EngineLostError:
+        if isinstance(addresses[0], GroupAddress):
+            with suppress(DistError):
+                await asyncio.to_thread(end_meeting, addresses[0])
+        raise

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, TCPStore
+from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, Store, TCPStore
+from torch.distributed import DistError
 
 from rlt_trainer.cluster.connections import watch_connections
 from rlt_trainer.cluster.rendezvous import Rendezvous
@@ -17,7 +18,15 @@ from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress
 from rlt_trainer.rollout.weight_sync import StaleWeightsError
 
 JOIN_TIMEOUT = timedelta(minutes=1)
-"""How long the members wait for the others. An engine's process may end before it joins, and is then started again."""
+"""How long the members wait for the others."""
+CONNECT_TIMEOUT = timedelta(seconds=5)
+"""How long the driver waits for the store. It has none if the process of member 0 has ended, which ends the run."""
+
+
+RESULT = "result"
+"""Key of the meeting's result, which is set once: COMPLETE or INCOMPLETE."""
+COMPLETE = "complete"
+INCOMPLETE = "incomplete"
 
 
 @dataclass(frozen=True)
@@ -34,11 +43,12 @@ class GroupChannel:
 
     The group is separate from the training's. A broadcast of gloo follows a tree, so that only neighbors of a member
     that ended get an error, and the others wait. Each member that gets one leaves the group: its connections close,
-    and the members that wait for it get an error in turn.
+    and the members that wait for it get an error in turn. A member that ends before it joins has no connections: the
+    members first meet at the store, where the driver reports it (`end_meeting`).
     """
 
     def __init__(self, address: GroupAddress, device: torch.device, store: TCPStore | None = None) -> None:
-        """Join the group. Returns when all members have joined. Raises DistError after JOIN_TIMEOUT.
+        """Join the group. Returns when all members have joined. Raises DistError if one ended, or after JOIN_TIMEOUT.
 
         `store`: of member 0, which listens at the address. The other members connect to it.
         """
@@ -46,7 +56,11 @@ class GroupChannel:
         size = address.size
         connection = store or Rendezvous(address.host, address.port).connect(JOIN_TIMEOUT)
         connection.set_timeout(JOIN_TIMEOUT)
-        meeting = PrefixStore(f"weights/{address.version}", connection)
+        meeting = _build_meeting(connection, address)
+        if meeting.add("members", 1) == size:
+            meeting.compare_set(RESULT, "", COMPLETE)
+        if meeting.get(RESULT).decode() != COMPLETE:
+            raise DistError("a rollout engine ended before it joined the group that transfers weights")
         self._device = device
         self._damaged: list[str] = []
         self.limit = BUCKET_BYTES
@@ -120,3 +134,13 @@ class GroupChannel:
         except Exception:
             self.close()
             raise
+
+
+def end_meeting(address: GroupAddress) -> None:
+    """End the wait of the group's members for one that has ended. Raises DistError if the store does not answer."""
+    store = Rendezvous(address.host, address.port).connect(CONNECT_TIMEOUT)
+    _build_meeting(store, address).compare_set(RESULT, "", INCOMPLETE)
+
+
+def _build_meeting(store: Store, address: GroupAddress) -> PrefixStore:
+    return PrefixStore(f"weights/{address.version}", store)

@@ -7,12 +7,13 @@ import logging
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.actors import kill, results, submit, wait
+from rlt_trainer.cluster.process_variables import set_variables
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.policy.model_files import prepare_model_files
@@ -25,7 +26,9 @@ _log = logging.getLogger(__name__)
 class EnginePart:
     """A Ray actor in one of the further pods. The engine's RolloutWorker owns it, and Ray ends it with its owner."""
 
-    def __init__(self, config: TrainingConfig) -> None:
+    def __init__(self, config: TrainingConfig, *, variables: Mapping[str, str]) -> None:
+        """`variables`: as in start_actor."""
+        set_variables(variables)
         self._config = config
         self._address = node_address()
         use_interface_of(self._address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.cluster.pods import count_train_workers
+from rlt_trainer.cluster.process_variables import set_variables
 from rlt_trainer.cluster.rendezvous import node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.tokenizer import load_tokenizer
@@ -56,11 +57,13 @@ class RolloutWorker:
         parts: Sequence[Callable[[], Any]] = (),
         *,
         address: str | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         """`number`: of this engine. `parts`: start the actors of its further pods (EnginePart).
 
-        `address`: of this node. Default: its address in the Ray cluster.
+        `address`: of this node. Default: its address in the Ray cluster. `variables`: as in start_actor.
         """
+        set_variables(variables or {})
         write_stacks_on_signal()
         self._config = config
         on_gpu = (config.rollout_devices_per_worker if config.rollout_workers else config.devices_per_worker) > 0

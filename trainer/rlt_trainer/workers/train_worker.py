@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
 from rlt_trainer.checkpoint.resume import Resumed, describe_other_reference, load_reference, resume
 from rlt_trainer.checkpoint.saver import SaveOutcome, Saver
 from rlt_trainer.cluster.connections import watch_connections
+from rlt_trainer.cluster.process_variables import set_variables
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.data.prompt import Prompt
@@ -57,8 +58,17 @@ VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_
 class TrainWorker:
     """One rank of the training, on one device. All methods are collective, except those that only return state."""
 
-    def __init__(self, config: TrainingConfig, rank: int, world_size: int, *, address: str | None = None) -> None:
-        """`address`: of this node. Default: its address in the Ray cluster."""
+    def __init__(
+        self,
+        config: TrainingConfig,
+        rank: int,
+        world_size: int,
+        *,
+        address: str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """`address`: of this node. Default: its address in the Ray cluster. `variables`: as in start_actor."""
+        set_variables(variables or {})
         write_stacks_on_signal()
         self._config = config
         self._address = address or node_address()

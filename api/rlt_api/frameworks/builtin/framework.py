@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlt_api.frameworks.builtin.prestart import list_worker_variables
 from rlt_api.frameworks.builtin.training_config import build_files
 from rlt_api.frameworks.builtin.warnings import warn_vllm_variables
 from rlt_api.frameworks.field_rules import FIELD_RULES
@@ -46,6 +47,7 @@ BUILTIN = FrameworkType(
     build_command=build_command,
     files=(CONFIG_FILE,),
     build_files=build_files,
+    list_worker_variables=list_worker_variables,
     reports_progress=True,
     roles_as_resources=True,
     rules=(

@@ -28,11 +28,11 @@ def build_training_config(spec: RLTrainingJobSpec, run: Run) -> TrainingConfig:
         namespace=run.namespace,
         run_directory=run.directory,
         workers=workers.replicas,
-        devices_per_worker=_count_devices(workers),
-        cpus_per_worker=_count_cpus(workers),
+        devices_per_worker=count_devices(workers),
+        cpus_per_worker=count_cpus(workers),
         rollout_workers=engines.replicas if engines else 0,
-        rollout_devices_per_worker=_count_devices(engines) if engines else 0,
-        rollout_cpus_per_worker=_count_cpus(engines) if engines else 1,
+        rollout_devices_per_worker=count_devices(engines) if engines else 0,
+        rollout_cpus_per_worker=count_cpus(engines) if engines else 1,
         model=spec.model,
         data=spec.data,
         rewards=spec.rewards,
@@ -44,10 +44,12 @@ def build_training_config(spec: RLTrainingJobSpec, run: Run) -> TrainingConfig:
     )
 
 
-def _count_devices(group: WorkerGroup) -> int:
+def count_devices(group: WorkerGroup) -> int:
+    """Return the number of accelerators of a pod."""
     return group.accelerator.count if group.accelerator else 0
 
 
-def _count_cpus(group: WorkerGroup) -> int:
+def count_cpus(group: WorkerGroup) -> int:
+    """Return the number of whole CPUs of a pod, at least 1."""
     assert group.resources
     return max(1, int(quantity_value(group.resources.cpu)))
