@@ -23,6 +23,7 @@ from rlt_trainer.checkpoint.marker import find_latest_step, read_marks
 from rlt_trainer.driver import loop
 from rlt_trainer.driver.rollouts import RolloutSampler
 from rlt_trainer.errors import Terminated, TrainingError
+from rlt_trainer.evaluation.sample_file import read_samples
 from rlt_trainer.policy.config import load_config
 from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.rewards import sources
@@ -216,7 +217,7 @@ def test_stale_responses_are_generated_beside_the_validation(
     assert " ".join(started).startswith(order)
 
 
-def test_a_validation_of_several_responses_has_their_metrics(make_config: MakeConfig) -> None:
+def test_a_validation_of_several_responses_has_their_metrics(make_config: MakeConfig, tmp_path: Path) -> None:
     validation = {"testFreq": 1, "responsesPerPrompt": 4, "temperature": 1.0}
     config = make_config(
         **ONE_RANK, **REWARD, data={"preset": "digits"}, training={"totalSteps": 1, "validation": validation}
@@ -225,6 +226,46 @@ def test_a_validation_of_several_responses_has_their_metrics(make_config: MakeCo
     mean, best = (step[f"val-core/rlt/digits/reward/{name}"] for name in ("mean@4", "best@4/mean"))
     assert 0 < mean < best <= 1
     assert "val-core/rlt/digits/reward/maj@4/mean" in step
+    samples = read_samples(tmp_path / "run/validation/step-1.parquet")
+    assert samples.scores.mean() == pytest.approx(mean)
+
+
+def test_a_run_with_validations_equals_one_without(make_config: MakeConfig, tmp_path: Path) -> None:
+    validation = {"testFreq": 1, "beforeTrain": True, "responsesPerPrompt": 2, "temperature": 1.0}
+
+    def run(name: str, **training: Any) -> tuple[list[dict[str, Any]], list[bytes]]:
+        folder = tmp_path / name
+        parts = {"data": {"preset": "digits"}, "training": training, "runDirectory": str(folder)}
+        steps = [
+            {key: value for key, value in step.items() if not key.startswith(("val", "timing", "overlap", "perf/"))}
+            for step in train(make_config(**ONE_RANK, **REWARD, **parts))
+            if step["step"] > 0
+        ]
+        files = [*sorted((folder / "rollouts").iterdir()), *sorted((folder / "export").glob("*.safetensors"))]
+        return steps, [file.read_bytes() for file in files]
+
+    with_validations = run("with", validation=validation)
+    assert with_validations == run("without")
+    assert len(with_validations[1]) == 4  # the responses of three steps, and the weights
+    assert len(list((tmp_path / "with/validation").iterdir())) == 4
+
+
+def test_a_validation_is_compared_with_the_one_before_the_first_step(
+    make_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(steps: int) -> dict[str, Any]:
+        training = {"totalSteps": steps, "validation": {"testFreq": 1, "beforeTrain": True}}
+        parts = {"data": {"preset": "digits"}, "training": training, "checkpoint": {"saveFreq": 1}}
+        return {step["step"]: step for step in train(make_config(**ONE_RANK, **REWARD, **parts))}[steps]
+
+    base = run(1)
+    last = run(2)  # resumes from step 1
+    start = base["val/reward/mean"] - base["val/reward/gain"]
+    assert last["val/reward/mean"] - last["val/reward/gain"] == pytest.approx(start)
+    assert last["val-aux/rlt/digits/reward/mean@1/gain_low"] <= last["val/reward/gain"]
+    (tmp_path / "run/validation/step-0.parquet").write_bytes(b"damaged")
+    assert "val/reward/gain" not in run(3)
+    assert "is not compared" in caplog.text
 
 
 def test_the_policy_is_not_updated_while_the_critic_warms_up(make_config: MakeConfig) -> None:

@@ -83,6 +83,18 @@ def test_a_repeated_step_replaces_its_rollouts(tmp_path: Path) -> None:
     assert lines(tmp_path / "rollouts" / "step-5.jsonl") == [{"response": "c"}]
 
 
+def test_a_validation_that_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> bytes:
+        raise ValueError("not Unicode")
+
+    run = RunDirectory(tmp_path)
+    run.write_validation(1, fail)
+    run.write_validation(2, lambda: b"parquet")
+    assert [path.name for path in (tmp_path / "validation").iterdir()] == ["step-2.parquet"]
+    assert "validation cannot be written" in caplog.text
+    assert "not Unicode" in caplog.text
+
+
 def test_a_directory_that_cannot_be_created_fails_the_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match=rf"run directory {tmp_path}/file/run cannot be written.*Verify spec.storage"):

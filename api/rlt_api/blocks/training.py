@@ -85,10 +85,11 @@ class Validation(ApiModel):
     """Number of steps between validations. The last step is also validated. -1 disables validation: verl's
     trainer.test_freq."""
     before_train: bool = False
-    """Whether validation also runs before the first step: verl's trainer.val_before_train."""
+    """Whether validation also runs before the first step: verl's trainer.val_before_train. With framework.type builtin,
+    except for preferences, the metrics of later validations have the differences to it."""
     responses_per_prompt: Annotated[int, Field(ge=1, le=4096)] = 1
     """Number of responses to each prompt: verl's val_kwargs.n. More than 1 needs a temperature, and adds the metrics
-    best@k (pass@k) and maj@n. (kubectl reads the key n as false.)"""
+    best@k (pass@k) and maj@k. (kubectl reads the key n as false.)"""
     temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Sampling temperature: verl's val_kwargs.temperature. 0 is greedy."""
 
@@ -171,5 +172,4 @@ class Training(ApiModel):
     use_torch_compile: bool = False
     """Whether torch.compile compiles the layers of the models. (verl: true.)"""
     validation: Validation | None = None
-    """When the validation set (data.valFiles, data.hub.valSplit or the preset's) is scored, with one greedy
-    response to each prompt. Default: never."""
+    """When and how the validation set (data.valFiles, data.hub.valSplit or the preset's) is scored. Default: never."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
@@ -32,10 +32,12 @@ from rlt_trainer.driver.start import is_validation_due, start_workers
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.driver.validation_metrics import compute_validation_metrics
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
+from rlt_trainer.evaluation.sample_file import read_base, write_samples
+from rlt_trainer.evaluation.samples import Samples
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import Shape
 from rlt_trainer.telemetry.rollout_log import build_rollout_lines, collect_images, split_segments
-from rlt_trainer.telemetry.run_directory import RunDirectory
+from rlt_trainer.telemetry.run_directory import RunDirectory, get_validation_file
 from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.telemetry.token_values import add_token_values, decode_token
@@ -118,7 +120,7 @@ class Trainer:
         self.engines.sync_weights()
         validation = self.config.training.validation
         if done == 0 and validation is not None and validation.before_train:
-            self.reporter.validation(self.validate())
+            self.reporter.validation(self.validate(0))
 
         total = self.config.training.total_steps
         self.reporter.stage("training", f"steps {done + 1} to {total}")
@@ -183,7 +185,7 @@ class Trainer:
         if is_validation_due(config.training, step):
             self.generator.send_ahead(step + 1)  # the engines generate its responses beside the validation
             with stopwatch.measure("testing"):
-                metrics |= self.validate()
+                metrics |= self.validate(step)
         self.checkpoints.complete_step(rollout_batch.consumed)
         if self.checkpoints.is_due(step):
             with stopwatch.measure("save_checkpoint"):
@@ -268,12 +270,16 @@ class Trainer:
         except (OSError, SafetensorError) as error:
             _log.warning("could not record step %s: %s", step, error)
 
-    def validate(self) -> dict[str, float]:
-        """Return the metrics of responses to the validation set."""
+    def validate(self, step: int) -> dict[str, float]:
+        """Return the metrics of responses to the validation set, and write their scores to the run directory."""
         validation = self.config.training.validation
         assert validation is not None
         batch = self.generator.validate(self.validation.prompts, validation)
-        return compute_validation_metrics(batch, validation.responses_per_prompt) | self.validation.metrics()
+        samples = Samples.of(batch, validation.responses_per_prompt)
+        self.run_directory.write_validation(step, partial(write_samples, samples, batch))
+        has_base = validation.before_train and step > 0
+        base = read_base(get_validation_file(self.run_directory.path, 0)) if has_base else None
+        return compute_validation_metrics(batch, samples, base) | self.validation.metrics()
 
     def warm_up(self) -> None:
         """Run supervised steps on the solutions in the data, if configured. Then start the RL stage."""

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from math import comb
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from rlt_trainer.batches.rollout_batch import RolloutBatch
-from rlt_trainer.data.final_answer import FINAL_ANSWER
+from rlt_trainer.evaluation.bootstrap import find_differences, find_intervals
+from rlt_trainer.evaluation.estimates import compute_estimates, list_sizes
+from rlt_trainer.evaluation.samples import Samples
 
-BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
-"""A final answer in LaTeX, without braces in it."""
 
+def compute_validation_metrics(batch: RolloutBatch, samples: Samples, base: Samples | None = None) -> dict[str, float]:
+    """Compute the metrics of a validation from its batch and the samples of the batch.
 
-def compute_validation_metrics(batch: RolloutBatch, n: int) -> dict[str, float]:
-    """Compute the metrics of `n` responses to each prompt, which are adjacent: avg@n, pass@k and maj@n in verl's terms.
-
-    For each data source: mean@n is the mean of all scores. best@k is the expected maximum score of k responses,
-    which is pass@k for scores of 0 and 1; k is n and the powers of 2 below it. maj@n is the score of the most frequent
-    answer. A response whose reward failed is left out.
+    For each data source: mean@n of all scores (avg@n), best@k (pass@k) and maj@k for each size k, as in
+    evaluation.estimates. Metrics of n responses have a confidence interval (low, high) and, with the samples of an
+    earlier validation, the paired difference to it (gain, gain_low, gain_high).
     """
-    sources = [prompt.data_source for prompt in batch.prompts]
     scores = batch.scores
-    failed = float(batch.scores.failed.sum())
-    metrics = {"val/reward/mean": float(scores.total.nanmean()), "val/failed": failed}
-    answers = [find_answer(text) for text in batch.texts] if n > 1 else []
-    for source, numbers in sorted(group_rows(sources).items()):
-        total = scores.total[numbers]
-        metrics[f"val-core/{source}/reward/mean@{n}"] = float(total.nanmean())
-        if n > 1:
-            of_source = [answers[number] for number in numbers]
-            metrics |= {
-                f"val-{kind}/{source}/reward/{name}": v for kind, name, v in _compute_spread(total, of_source, n)
-            }
+    metrics = {"val/reward/mean": float(scores.total.nanmean()), "val/failed": float(scores.failed.sum())}
+    metrics |= {f"val/reward/{name}": value for _, name, value in _bound(samples, base, [])}
+    for source, rows in sorted(group_rows(samples.sources.tolist()).items()):
+        metrics |= _compute_source(source, samples.select(np.array(rows)), base)
         for name, each in scores.by_reward.items() if len(scores.by_reward) > 1 else ():
-            metrics[f"val-aux/{source}/{name}/mean@{n}"] = float(each[numbers].nanmean())
+            metrics[f"val-aux/{source}/{name}/mean@{samples.n}"] = float(each.reshape(-1, samples.n)[rows].nanmean())
     lengths = torch.tensor([len(response.token_ids) for response in batch.responses], dtype=torch.float64)
     return {**metrics, "val-aux/response_length/mean": float(lengths.mean())}
 
@@ -51,43 +40,30 @@ def group_rows(keys: Sequence[str]) -> dict[str, list[int]]:
     return rows
 
 
-def _compute_spread(scores: Tensor, answers: Sequence[str], n: int) -> Iterator[tuple[str, str, float]]:
-    """Yield group ("core" or "aux"), name and value of the metrics over the responses to a prompt."""
-    prompts = list(range(0, len(scores), n))
-    sizes = [2**power for power in range(1, n.bit_length()) if 2**power < n] + [n]
-    for size in sizes:
-        best = [compute_best(scores[row : row + n], size) for row in prompts]
-        known = [value for value in best if value is not None]
-        if known:
-            yield "core" if size == n else "aux", f"best@{size}/mean", sum(known) / len(known)
-    majority = [compute_majority(scores[row : row + n], answers[row : row + n]) for row in prompts]
-    if known := [value for value in majority if value is not None]:
-        yield "core", f"maj@{n}/mean", sum(known) / len(known)
+def _compute_source(source: str, samples: Samples, base: Samples | None) -> dict[str, float]:
+    """The metrics of a data source. verl's core metrics are over all n responses."""
+    n = samples.n
+    sizes = list_sizes(n)
+    metrics = {}
+    for label, estimate in compute_estimates(samples, sizes).items():
+        kind = "core" if label == "mean" or label.endswith(f"@{n}") else "aux"
+        name = f"mean@{n}" if label == "mean" else f"{label}/mean"
+        metrics[f"val-{kind}/{source}/reward/{name}"] = estimate.value
+    for label, name, value in _bound(samples, base, sizes[-1:]):
+        stem = f"mean@{n}" if label == "mean" else label
+        metrics[f"val-aux/{source}/reward/{stem}/{name}"] = value
+    return metrics
 
 
-def compute_best(scores: Tensor, k: int) -> float | None:
-    """Compute the expected maximum of `k` scores from [n], drawn without replacement. None: fewer than k are finite.
-
-    For scores of 0 and 1 it is the unbiased pass@k of Chen et al. 2021 (arXiv 2107.03374). verl draws with replacement.
-    """
-    ordered: list[float] = sorted(scores[scores.isfinite()].tolist())
-    if len(ordered) < k:
-        return None
-    subsets = comb(len(ordered), k)
-    return sum(value * comb(below, k - 1) for below, value in enumerate(ordered)) / subsets
-
-
-def compute_majority(scores: Tensor, answers: Sequence[str]) -> float | None:
-    """Return the mean score of the responses with the most frequent answer, the first of several. None: all failed."""
-    by_answer: dict[str, list[float]] = defaultdict(list)
-    for score, answer in zip(scores.tolist(), answers, strict=True):
-        if score == score:  # not NaN
-            by_answer[answer].append(score)
-    most = max(by_answer.values(), key=len, default=None)
-    return sum(most) / len(most) if most else None
-
-
-def find_answer(text: str) -> str:
-    """Return the final answer of a response: after GSM8K's mark, in LaTeX's \\boxed, or the whole response."""
-    found = FINAL_ANSWER.findall(text) or BOXED.findall(text)
-    return str(found[-1]).replace(",", "").strip() if found else text.strip()
+def _bound(samples: Samples, base: Samples | None, sizes: Sequence[int]) -> Iterator[tuple[str, str, float]]:
+    """Yield the limits of each estimate, and its difference to `base` with limits: label, name and value."""
+    for label, interval in find_intervals(compute_estimates(samples, sizes)).items():
+        yield label, "low", interval.low
+        yield label, "high", interval.high
+    if base is None:
+        return
+    current, start = samples.pair(base)
+    for label, gain in find_differences(compute_estimates(current, sizes), compute_estimates(start, sizes)).items():
+        yield label, "gain", gain.value
+        yield label, "gain_low", gain.low
+        yield label, "gain_high", gain.high

@@ -19,6 +19,7 @@ from rlt_trainer.telemetry.spans import Span
 
 SPANS = "spans.jsonl"
 ROLLOUTS = "rollouts"
+VALIDATIONS = "validation"
 RECORDINGS = "recordings"
 
 _log = logging.getLogger(__name__)
@@ -29,9 +30,14 @@ def get_rollouts_file(run: Path, step: int) -> Path:
     return run / ROLLOUTS / f"step-{step}.jsonl"
 
 
+def get_validation_file(run: Path, step: int) -> Path:
+    """Return the file of the validation after a step, or before the first step with step 0."""
+    return run / VALIDATIONS / f"step-{step}.parquet"
+
+
 class RunDirectory:
     """Contains config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/ and export/. If the job
-    enables them, also images/, recordings/, profiles/, tensorboard/ and wandb/.
+    enables them, also validation/step-N.parquet, images/, recordings/, profiles/, tensorboard/ and wandb/.
 
     A directory that cannot be written fails the run at the start (ValueError). Later failures, such as a full disk,
     never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
@@ -93,11 +99,16 @@ class RunDirectory:
         file = get_rollouts_file(self.path, step)
         self._try_write(ROLLOUTS, lambda: _replace(file, b"".join(map(_to_json_line, rollouts))))
 
+    def write_validation(self, step: int, build: Callable[[], bytes]) -> None:
+        """Write the file of a validation, whose content `build` returns."""
+        file = get_validation_file(self.path, step)
+        self._try_write(VALIDATIONS, lambda: _replace_in_folder(file, build()))
+
     def write_images(self, images: Mapping[str, bytes]) -> None:
         """Write images that are missing, by their names in the rollouts."""
         for name, image in images.items():
             if not (self.path / name).exists():
-                self._try_write(IMAGES, partial(_write_image, self.path / name, image))
+                self._try_write(IMAGES, partial(_replace_in_folder, self.path / name, image))
 
     def _try_write(self, name: str, write: Callable[[], object]) -> None:
         try:
@@ -114,9 +125,9 @@ def _replace(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def _write_image(path: Path, image: bytes) -> None:
+def _replace_in_folder(path: Path, content: bytes) -> None:
     path.parent.mkdir(exist_ok=True)
-    _replace(path, image)
+    _replace(path, content)
 
 
 def _end_partial_line(file: Any) -> None:
