@@ -257,6 +257,10 @@ Count = Annotated[int, Within(0, 2**31 - 1)]
 Generation = Annotated[int, Within(0, 2**53 - 1)]
 """metadata.generation of an object. The bounds of a CRD are floating-point numbers: 2**63 - 1 is not one of them."""
 
+AcceleratorSeconds = Annotated[int, Within(0, 2**53 - 1)]
+"""Accelerators times seconds, as an integer: the conventions of the Kubernetes API discourage floating-point numbers in
+a status, and sums of integers are exact."""
+
 Word = Annotated[str, CutTo(253)]
 """A name, a constant or a short text in a status."""
 

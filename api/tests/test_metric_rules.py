@@ -63,6 +63,7 @@ VALUE_CASES: dict[str, tuple[Metrics, Metrics, Metrics]] = {
     ),
     "generationBound": (phases(0.95, "gen"), phases(0.6, "gen"), phases(0.9, "gen")),
     "trainingBound": (phases(0.95, *UPDATE), phases(0.6, *UPDATE), phases(0.9, "update_actor")),
+    "idleAccelerators": ({"perf/idle_share": 0.7}, {"perf/idle_share": 0.1}, {"perf/idle_share": 0.5}),
 }
 BEYOND = {rule: case[0] for rule, case in VALUE_CASES.items()}
 HEALTHY = {rule: case[1] for rule, case in VALUE_CASES.items()}

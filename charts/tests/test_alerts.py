@@ -33,9 +33,15 @@ def steps(metric: str, values: str) -> Series:
     return {f"{metric}{DRIVER}": values}
 
 
+def parts(**values: str) -> Series:
+    names = (f'rlt_job_accelerator_seconds{{namespace="demo", name="sum", phase="{phase}"}}' for phase in values)
+    return dict(zip(names, values.values(), strict=True))
+
+
 HEALTHY: Series = {
     'rlt_job_phase{namespace="demo", name="sum", phase="Running"}': "1+0x480",
     f"rlt_job_restarts{OF_JOB}": "0+0x120 1+0x360",
+    **parts(generate="0+300x480", idle="0+180x480"),
     'rlt_job_pod_info{namespace="demo", name="sum", pod="sum-worker"}': "1+0x480",
     'rlt_job_pod_info{namespace="demo", name="sum", pod="sum-head"}': "1+0x480",
     GPU: "0 90 " * 240,
@@ -88,6 +94,7 @@ FAILURES = (
         {RAY_GPU: "90+0x440 0+0x40"},
         {**JOB, "pod": "sum-worker"},
     ),
+    Failure("RLTIdleAccelerators", parts(generate="0+300x330 99000+0x150", idle="0+180x330 59400+480x150"), JOB),
     Failure("RLTRewardErrors", steps("rlt_trainer_reward_failures", "0+0x440 100+0x40"), JOB),
     Failure("RLTMetricNotFinite", steps("rlt_trainer_policy_loss", "0.1+0x470" + 10 * " NaN"), JOB),
     Failure("RLTMetricNotFinite", steps("rlt_trainer_grad_norm", "1+0x470" + 10 * " Inf"), JOB),

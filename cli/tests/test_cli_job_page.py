@@ -108,7 +108,8 @@ def test_the_page_of_a_running_job() -> None:
 def test_the_facts_of_a_run_that_has_ended_are_shown() -> None:
     ended = job(phase="Succeeded")
     ended["status"] |= {"startTime": "2026-01-02T00:00:00Z", "completionTime": "2026-01-02T02:30:00Z", "gpus": 8}
-    ended["status"] |= {"activeSeconds": 9000, "restarts": 2, "disruptions": 1}
+    by = {"starting": 7200, "generate": 43200, "update": 14400, "idle": 7100, "lost": 100}
+    ended["status"] |= {"usage": {"acceleratorSeconds": 72000, "by": by}, "restarts": 2, "disruptions": 1}
     ended["status"]["checkpoint"] = {"latestStep": 40, "path": "/mnt/rlt/runs/sum/checkpoints", "exportedPath": "/x"}
     ended["status"]["progress"] |= {"reward": 0.4, "metrics": {"reward": 0.5, "kl": 0.01, "entropy": 1.5}}
     facts = format_page(ended, [], [], NOW).split("\n\n")[2].splitlines()
@@ -116,7 +117,7 @@ def test_the_facts_of_a_run_that_has_ended_are_shown() -> None:
         "started       2026-01-02T00:00:00Z, 3h ago",
         "ended         2026-01-02T02:30:00Z, after 2h",
         "attempts      4: 2 after a failure, 1 after a disruption",
-        "accelerators  8 for 20 accelerator hours of training",
+        "accelerators  8 requested, 20 accelerator hours: starting 10 %, generate 60 %, update 20 %, idle 10 %",
         "checkpoint    step 40 in /mnt/rlt/runs/sum/checkpoints",
         "model         /x",
         "results       reward (mean of 10 steps) 0.4, KL 0.01, entropy 1.5",

@@ -37,6 +37,10 @@ GAUGES = {
     "ready_workers": "Worker pods that are ready.",
 }
 """Name of a gauge without its prefix -> help text."""
+USAGE = (
+    "Accelerators that the pods held, times seconds, by what the accelerators did. The sum never falls. At the end of "
+    "an attempt, a part moves to lost."
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class _Recorded:
     pods: tuple[str, ...]
     ended: datetime | None
     values: dict[str, float | None]
+    usage: dict[str, int]
+    """Parts of status.usage.by -> accelerator seconds."""
 
 
 class JobMetrics(Collector):
@@ -70,13 +76,15 @@ class JobMetrics(Collector):
             pods=tuple(pods),
             ended=ended,
             values=_list_values(status),
+            usage=_list_usage(status),
         )
 
-    def record_progress(self, namespace: str, name: str, progress: Progress | None) -> None:
-        """Replace the progress of a recorded job."""
+    def record_report(self, namespace: str, name: str, status: RLTrainingJobStatus) -> None:
+        """Replace what a report of the program changes: the progress and the usage."""
         recorded = self._jobs.get((namespace, name))
         if recorded:
-            self._jobs[namespace, name] = replace(recorded, values={**recorded.values, **_list_progress(progress)})
+            values = {**recorded.values, **_list_progress(status.progress)}
+            self._jobs[namespace, name] = replace(recorded, values=values, usage=_list_usage(status))
 
     def forget(self, namespace: str, name: str) -> None:
         """Remove a job that no longer exists."""
@@ -98,6 +106,7 @@ class JobMetrics(Collector):
         current = GaugeMetricFamily("rlt_job_phase", "1 for the phase that the job is in.", labels=[*key, "phase"])
         found = GaugeMetricFamily("rlt_job_finding", "1 for each finding of the job.", labels=[*key, "code"])
         pods = GaugeMetricFamily("rlt_job_pod_info", "1 for each pod of the job's RayCluster.", labels=[*key, "pod"])
+        usage = GaugeMetricFamily("rlt_job_accelerator_seconds", USAGE, labels=[*key, "phase"])
         gauges = {name: GaugeMetricFamily(f"rlt_job_{name}", text, labels=key) for name, text in GAUGES.items()}
         for job, recorded in jobs.items():
             if recorded.ended and (now - recorded.ended).total_seconds() > ENDED_S:
@@ -112,7 +121,9 @@ class JobMetrics(Collector):
             for name, value in recorded.values.items():
                 if value is not None and not math.isnan(value):
                     gauges[name].add_metric(job, value)
-        yield from (info, current, found, pods, *gauges.values())
+            for phase_name, seconds in recorded.usage.items():
+                usage.add_metric([*job, phase_name], seconds)
+        yield from (info, current, found, pods, usage, *gauges.values())
 
 
 def _list_values(status: RLTrainingJobStatus) -> dict[str, float | None]:
@@ -124,6 +135,10 @@ def _list_values(status: RLTrainingJobStatus) -> dict[str, float | None]:
         "disruptions": status.disruptions or 0,
         **_list_progress(status.progress),
     }
+
+
+def _list_usage(status: RLTrainingJobStatus) -> dict[str, int]:
+    return status.usage.by.model_dump() if status.usage else {}
 
 
 def _list_progress(progress: Progress | None) -> dict[str, float | None]:

@@ -105,6 +105,7 @@ def parse_pod(manifest: Manifest) -> Pod:
         ready_since=_parse_time(ready.get("lastTransitionTime")) if ready.get("status") == "True" else None,
         tolerations=tuple(parse_toleration(each) for each in manifest.get("spec", {}).get("tolerations", [])),
         created=_parse_time(metadata.get("creationTimestamp")),
+        scheduled=_parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
     )
 
 

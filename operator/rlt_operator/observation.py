@@ -134,6 +134,8 @@ class Pod:
     """When it was created."""
     group: str | None = None
     """Name of its group in the RayCluster."""
+    scheduled: datetime | None = None
+    """When it was bound to its node."""
 
 
 def is_in(group: WorkerGroup | None, pod: Pod) -> bool:

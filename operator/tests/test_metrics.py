@@ -12,7 +12,15 @@ from datetime import UTC, datetime, timedelta
 import observed as o
 import pytest
 
-from rlt_api.status.job_status import FailureFinding, Phase, Progress, ProgressMetrics, RLTrainingJobStatus
+from rlt_api.status.job_status import (
+    FailureFinding,
+    Phase,
+    Progress,
+    ProgressMetrics,
+    RLTrainingJobStatus,
+    Usage,
+    UsageParts,
+)
 from rlt_operator import metrics
 from rlt_operator.conditions import format_time
 from rlt_operator.job_metrics import ENDED_S
@@ -20,6 +28,13 @@ from rlt_operator.job_metrics import ENDED_S
 JOB = o.job()
 PROGRESS = Progress(
     step=92, total_steps=200, percent=46, display="46%", last_updated="2026-01-02T03:04:05Z", tokens_per_second=10
+)
+USAGE = Usage(
+    accelerator_seconds=300,
+    by=UsageParts(generate=200, idle=100),
+    observed_time="2026-01-02T03:04:05Z",
+    accelerators=8,
+    state="running",
 )
 
 
@@ -69,17 +84,26 @@ def test_a_finding_has_a_series_of_the_job_and_is_counted() -> None:
     assert 'rlt_job_finding{code="GpuOutOfMemory",name="sum",namespace="demo"} 1.0' in text
 
 
+def test_the_usage_has_a_series_for_each_part_and_follows_the_reports() -> None:
+    metrics.JOBS.record(JOB, status(0.9))
+    assert "rlt_job_accelerator_seconds{" not in metrics.render().decode()
+    metrics.JOBS.record_report(JOB.namespace, JOB.name, status(0.9, usage=USAGE))
+    text = metrics.render().decode()
+    assert 'rlt_job_accelerator_seconds{name="sum",namespace="demo",phase="generate"} 200.0' in text
+    assert text.count("rlt_job_accelerator_seconds{") == len(UsageParts.model_fields)
+
+
 def test_the_series_of_1000_jobs_are_bounded() -> None:
-    """Series of the operator have no label with the name of an object. A running job has at most 20, and one for each
+    """Series of the operator have no label with the name of an object. A running job has at most 29, and one for each
     of its pods."""
     jobs = [replace(JOB, name=f"job-{number}") for number in range(1000)]
     before = len(metrics.render().decode().splitlines())
     for job in jobs:
-        metrics.JOBS.record(job, status(0.9), [f"{job.name}-head", f"{job.name}-worker"])
+        metrics.JOBS.record(job, status(0.9, usage=USAGE), [f"{job.name}-head", f"{job.name}-worker"])
     lines = metrics.render().decode().splitlines()
     for job in jobs:
         metrics.JOBS.forget(job.namespace, job.name)
-    assert len(lines) - before <= 22 * len(jobs) + 10
+    assert len(lines) - before <= 31 * len(jobs) + 10
     assert not [line for line in lines if line.startswith("rlt_operator_") and "job-" in line]
 
 

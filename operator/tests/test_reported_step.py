@@ -29,6 +29,7 @@ SPECS: list[dict[str, Any]] = [
     o.SPEC,
     {**o.COMMAND_SPEC, "activeDeadlineSeconds": 100_000},
     {**o.SPEC, "failurePolicy": {"progressDeadlineSeconds": 600}},
+    {**o.SPEC, "cluster": o.ON_GPUS["cluster"]},
     {**o.SPEC, "cluster": {**o.SPEC["cluster"], "env": [{"name": "PASSWORD", "value": SECRET}]}},
 ]
 
@@ -43,7 +44,8 @@ def report(seconds: float, step: int = 90, **changes: Any) -> ProgressReport:
 
 def start(spec: dict[str, Any]) -> Observed:
     """A job that has run since NOW, after the write of its status."""
-    return o.after(replace(o.recorded(replace(o.READY, job=o.job(spec))), ray=o.running()))
+    pods = tuple(replace(pod, group="workers", node="node", scheduled=at(-300)) for pod in o.READY.pods)
+    return o.after(replace(o.recorded(replace(o.READY, job=o.job(spec), pods=pods)), ray=o.running()))
 
 
 REPORTS = st.fixed_dictionaries(
@@ -54,6 +56,7 @@ REPORTS = st.fixed_dictionaries(
         "tokens_per_second": st.floats(0, 1e15),
         "metrics": st.fixed_dictionaries({}, optional={"reward": st.floats(-1e9, 1e9), "kl": st.floats(0, 10)}),
         "latest_checkpoint_step": st.integers(0, 199),
+        "phases": st.fixed_dictionaries({"generate": st.floats(0, 1e3), "uncommitted": st.floats(0, 1e3)}),
         "checkpoint_directory": st.sampled_from(["/mnt/a", f"/mnt/{SECRET}"]),
     },
 )
@@ -85,7 +88,8 @@ def test_the_status_is_the_one_of_the_whole_plan(
         assert (whole.apply, whole.submit, whole.stop, whole.events) == ((), None, None, ())
         before = replace(before, ray=ray, status=short.status or before.status)
         status = whole.status or observed.job.status
-        fields = {name: getattr(before.status, name) for name in ("progress", "checkpoint", "current_attempt")}
+        names = ("progress", "checkpoint", "current_attempt", "usage")
+        fields = {name: getattr(before.status, name) for name in names}
         assert observed.job.status.model_copy(update=fields) == status
         observed = replace(observed, job=replace(observed.job, status=status))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,17 @@ def test_values_that_are_not_numbers_are_skipped() -> None:
         "Global step 3: {'kl': 1.2.3, 'policy_loss': 0.5}", '{"system/step": 4, "a": ' + "9" * 400 + "}"
     )
     assert (found["step"], found["metrics"]) == (5, {})
+
+
+def test_the_phases_of_verl_are_added_up_and_those_after_the_checkpoint_are_at_risk() -> None:
+    line = "step:{} - timing_s/step:10.0 - timing_s/gen:6.0 - timing_s/update_actor:2.0 - critic/rewards/mean:0.5"
+    progress = Progress(0.0)
+    for step, now in ((1, 100.0), (2, 112.0), (3, 122.0)):
+        progress = update(progress, line.format(step), now)
+    report = build_report(replace(progress, checkpoint_step=2))
+    assert report
+    assert report["phases"] == {"generate": 18, "update": 6, "sync": 0, "evaluate": 0, "idle": 8, "uncommitted": 10}
+
+
+def test_a_program_without_verls_phases_reports_none() -> None:
+    assert "phases" not in report_after("step:1 - timing_s/step:10.0", "step:2 - timing_s/step:10.0")

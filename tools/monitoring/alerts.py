@@ -42,6 +42,12 @@ GPU_USE = (
 """Without honor_labels, Prometheus renames the labels of the exporter."""
 RAY_GPU_USE = "max by (namespace, job, pod) (max_over_time(ray_node_gpus_utilization[15m]))"
 POD_OF_JOB = 'max by (namespace, job, pod) (label_replace(rlt_job_pod_info, "job", "$1", "name", "(.+)"))'
+IDLE_SECONDS = 'max by (namespace, name) (delta(rlt_job_accelerator_seconds{phase="idle"}[1h]))'
+HELD_SECONDS = (
+    "sum by (namespace, name) (max by (namespace, name, phase) (delta(rlt_job_accelerator_seconds[1h]))) > 1800"
+)
+"""At least half an accelerator over the hour: a job that has just started has no meaningful share."""
+IDLE_SHARE = f'label_replace({IDLE_SECONDS} / ({HELD_SECONDS}), "job", "$1", "name", "(.+)")'
 
 
 def _mean(metric: str, window: str = "[10m]", offset: str = "") -> str:
@@ -150,6 +156,28 @@ ALERTS = (
         act=(
             "Rewards or agents take most of the step: more `workers` for them, or `rollout.staleness`.",
             "Rollout workers wait for training, or the reverse: move devices from one group to the other.",
+        ),
+    ),
+    Alert(
+        name="RLTIdleAccelerators",
+        group="jobs",
+        severity="warning",
+        expression=f"max by (namespace, job) ({IDLE_SHARE}) > 0.5",
+        lasting="30m",
+        summary="{{ $labels.namespace }}/{{ $labels.job }}: {{ $value | humanizePercentage }} of the accelerator time "
+        "is idle",
+        meaning="More than half of the accelerator seconds of the last hour were idle: held by pods and not used for "
+        "generation, updates, weight syncs or validations.",
+        inspect=(
+            "`rlt status NAME` and `rlt usage`: the share of each phase.",
+            "The dashboard rlt / Run, step time: what the driver waits for.",
+            "A job that has failed: `failurePolicy.keepClusterSeconds` keeps its accelerators.",
+        ),
+        act=(
+            "`rollout.mode: separate`: set `rollout.staleness`, so that generation and training overlap, or move "
+            "workers to the group that the other one waits for.",
+            "Rewards, judges or agents take the time: raise their concurrency, or give them more CPUs.",
+            "Checkpoints take the time: raise `checkpoint.saveFreq` in the next job.",
         ),
     ),
     Alert(

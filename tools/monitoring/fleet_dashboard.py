@@ -6,6 +6,8 @@ from monitoring.dashboard_queries import ANNOTATIONS, NAME, RUNNING, VARIABLES, 
 from monitoring.grafana import Dashboard, Panel, Query, Row
 
 RUNNING_GPUS = f'max by (namespace, name) (rlt_job_gpus{{namespace=~"$namespace"}}) * {RUNNING}'
+PARTS = 'max by (namespace, name, phase) (rlt_job_accelerator_seconds{namespace=~"$namespace"})'
+HELD = f"sum by (namespace, name) ({PARTS})"
 
 # fmt: off
 FLEET = Dashboard(
@@ -40,10 +42,13 @@ FLEET = Dashboard(
                 Panel("Accelerators of running jobs", "Accelerators that running jobs request, by namespace.",
                       (Query(f"sum by (namespace) ({RUNNING_GPUS})", "{{namespace}}"),),
                       stacked=True, minimum=0, width=12),
-                Panel("Accelerator hours", "Accelerators of running jobs times hours, in the range of the dashboard.",
-                      (Query(f"sum by (namespace) (sum_over_time(({RUNNING_GPUS})[$__range:1m])) / 60",
-                             "{{namespace}}"),),
-                      type="stat", width=12),
+                Panel("Accelerator hours", "Accelerator hours that pods held in the range of the dashboard.",
+                      (Query(f"sum by (namespace) (max_over_time(({HELD})[$__range:1m]) "
+                             f"- min_over_time(({HELD})[$__range:1m])) / 3600", "{{namespace}}"),),
+                      type="stat", width=4, requires="accelerators"),
+                Panel("Use of accelerators", "Accelerator hours of the current jobs since their start, by phase.",
+                      (Query(f"sum by (phase) ({PARTS}) / 3600", "{{phase}}"),),
+                      stacked=True, minimum=0, width=8, requires="accelerators"),
             ),
         ),
         Row(

@@ -63,7 +63,7 @@ def test_the_way_from_an_observation_to_the_status_is_short() -> None:
     assert walked.count_returns() <= 8
     with_tables = Walk(ROOT / "operator/rlt_operator", tables=("PARTS",))
     with_tables.enter(("rlt_operator.reconcile.plan", "plan"), {"observed"})
-    assert with_tables.count_files() <= 14
+    assert with_tables.count_files() <= 15
 
 
 def test_the_way_from_a_spec_to_the_config_map_is_short() -> None:

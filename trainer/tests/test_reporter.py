@@ -13,6 +13,7 @@ import pytest
 from rlt_api.spec.training_config import ProgressReport
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_pod.report.metric_rules import Limit
+from rlt_pod.report.phase_seconds import Devices
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.telemetry import chrome_trace
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -171,3 +172,26 @@ def test_a_broken_rule_is_published_and_a_resumed_run_needs_new_steps(
         resumed.step(step, {**METRICS, "actor/grad_norm": 50.0}, [])
     server.close()
     assert [len(report.broken_rules) for report in published[-3:]] == [0, 0, 1]
+
+
+def test_the_report_divides_the_time_of_the_accelerators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    published: list[ProgressReport] = []
+    monkeypatch.setattr(server, "publish", lambda report, _: published.append(report))
+    clock = iter([0.0, 100.0, 160.0, 170.0, 182.0, 190.0])
+    monkeypatch.setattr("rlt_trainer.driver.reporter.time.monotonic", lambda: next(clock))
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=2, devices=Devices(train=8))
+    reporter.stage("warmup", "")
+    reporter.stage("training", "")
+    step = {**METRICS, "timing_s/step": 9.0, "timing_s/gen": 6.0, "timing_s/update_actor": 2.0}
+    reporter.step(1, {**step})
+    reporter.checkpoint(1)
+    reporter.step(2, {**step})
+    reporter.stage("exporting", "")
+    server.close()
+    assert published[1].phases is None, "the preparation is part of the start of the job"
+    assert published[-1].phases
+    found = published[-1].phases.model_dump()
+    assert found == {"generate": 12, "update": 64, "sync": 0, "evaluate": 0, "idle": 14, "uncommitted": 20}
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["perf/idle_share"] for line in lines] == pytest.approx([0.2, 4 / 12])

@@ -112,6 +112,17 @@ class TrainingBound(MetricRule):
     """Number of steps in succession above the threshold."""
 
 
+class IdleAccelerators(MetricRule):
+    """The accelerators wait most of the time."""
+
+    threshold: Probability = DEFAULTS["idleAccelerators"].threshold
+    """Maximum share of a step, over all accelerators, outside of generation, updates, weight syncs and validations
+    (perf/idle_share, of framework.type builtin with accelerators). With rollout.mode separate and as many accelerators
+    in both groups, it is at least 0.5 without rollout.staleness: each group waits for the other."""
+    steps: Steps = DEFAULTS["idleAccelerators"].steps
+    """Number of steps in succession above the threshold."""
+
+
 class MetricRules(ApiModel):
     """Rules over the metrics that each step reports, for every framework that prints verl's step lines. A rule without
     its metrics has no effect."""
@@ -134,6 +145,8 @@ class MetricRules(ApiModel):
     """The generation takes most of a step."""
     training_bound: TrainingBound = TrainingBound()
     """The updates take most of a step."""
+    idle_accelerators: IdleAccelerators = IdleAccelerators()
+    """Most of the accelerator time is unused."""
 
 
 def build_limits(rules: MetricRules) -> dict[str, Limit]:

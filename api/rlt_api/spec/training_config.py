@@ -125,6 +125,18 @@ class BrokenMetricRule(ApiModel):
     """The metric and its value at the first step beyond the threshold."""
 
 
+class PhaseSeconds(ApiModel):
+    """Seconds since the training began, by what the accelerators did (rlt_pod.report.phase_seconds)."""
+
+    generate: Seconds = 0.0
+    update: Seconds = 0.0
+    sync: Seconds = 0.0
+    evaluate: Seconds = 0.0
+    idle: Seconds = 0.0
+    uncommitted: Seconds = 0.0
+    """Seconds of these since the latest complete checkpoint."""
+
+
 class ProgressReport(ApiModel):
     """The progress report of the driver. The operator does not trust it: all fields have bounds."""
 
@@ -144,6 +156,8 @@ class ProgressReport(ApiModel):
     """Metrics of the latest step."""
     reward: Annotated[float, Field(ge=-1e300, le=1e300)] | None = None
     """Mean of metrics.reward over the latest ten steps: the reward of the run."""
+    phases: PhaseSeconds | None = None
+    """How the accelerators spent the time of the completed steps, as a mean over all of them."""
     broken_rules: Annotated[list[BrokenMetricRule], Field(max_length=64)] = []
     """The rules of spec.observability.metricRules that are broken."""
     latest_checkpoint_step: Steps | None = None

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from rlt_api.model import (
+    AcceleratorSeconds,
     ApiModel,
     Count,
     CutTo,
@@ -314,6 +315,61 @@ class CurrentAttempt(ApiModel):
     """The request to stop the program."""
 
 
+class UsageParts(ApiModel):
+    """Accelerator seconds, divided by what the accelerators did."""
+
+    queued: AcceleratorSeconds = 0
+    """Held while other workers of the Ray cluster waited for a node. A job that holds no accelerator counts nothing."""
+    starting: AcceleratorSeconds = 0
+    """Held from the time when all workers had a node until the training began: images, Ray, preflight checks, prepare
+    steps, and the stage preparing of the trainer."""
+    generate: AcceleratorSeconds = 0
+    """Responses of the training, with their rewards as far as they are part of the generation."""
+    update: AcceleratorSeconds = 0
+    """Updates, log-probabilities, values, and supervised steps."""
+    sync: AcceleratorSeconds = 0
+    """Weights from the trainer to the rollout engines."""
+    evaluate: AcceleratorSeconds = 0
+    """Validations."""
+    idle: AcceleratorSeconds = 0
+    """Held and unused: accelerators that wait for others, for a checkpoint or an export, and after the program."""
+    lost: AcceleratorSeconds = 0
+    """Training after the latest complete checkpoint of an attempt that ended early. A restart or resumption repeats
+    it."""
+    unreported: AcceleratorSeconds = 0
+    """A running program without a report: its current step, and programs that do not report their phases."""
+
+
+class RunUsage(ApiModel):
+    """The part of status.usage that belongs to the program that runs."""
+
+    start_time: Time
+    """Time when the training of this attempt began (RFC 3339, UTC)."""
+    at_risk: AcceleratorSeconds = 0
+    """Accelerator seconds that are lost if the attempt ends early now."""
+    by: UsageParts = UsageParts()
+    """The program's part of usage.by. Each report of the program divides it again."""
+
+
+class Usage(ApiModel):
+    """The accelerators that the pods of the job held, times the seconds that they held them: from the time when a pod
+    has a node until it ends. Written with other changes of the status, so that a running job is a few seconds behind,
+    or one report of its program."""
+
+    accelerator_seconds: AcceleratorSeconds
+    """Total of all parts. 3600 are an accelerator hour."""
+    by: UsageParts
+    """The parts of the total."""
+    observed_time: Time
+    """Time until which the usage is counted (RFC 3339, UTC)."""
+    accelerators: Count
+    """Number of accelerators that the pods held at that time."""
+    state: Literal["queued", "starting", "running", "idle"] | None = None
+    """What these accelerators did at that time. Absent if the pods held none."""
+    run: RunUsage | None = None
+    """The program that runs, whose phases are known from its reports."""
+
+
 class Pause(ApiModel):
     """A suspension of the job by a rule of spec.observability.metricRules."""
 
@@ -382,6 +438,9 @@ class RLTrainingJobStatus(StatusModel):
     """The advantage estimator or the program of the command, for the ALGORITHM column."""
     gpus: Count | None = None
     """Number of requested accelerators over all workers."""
+    usage: Usage | None = None
+    """What the job has used: accelerator seconds, in total and by phase. Absent until a pod with accelerators has a
+    node."""
     start_time: Time | None = None
     """Time when the training first started (RFC 3339, UTC)."""
     pending_since: Time | None = None

@@ -9,9 +9,8 @@ from typing import Any
 from rlt.job_state import Job, get_reward
 from rlt.metric_text import WINDOW, Step, format_number
 from rlt_cli.age import format_age
+from rlt_cli.pages.usage import describe_usage
 from rlt_cli.table import wrap
-
-SECONDS_PER_HOUR = 3600
 
 
 def format_run_facts(job: Job, history: Sequence[Step], now: datetime, width: int | None = None) -> list[str]:
@@ -36,10 +35,8 @@ def _list_facts(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str,
     disruptions = status.get("disruptions") or 0
     if restarts or disruptions:
         yield "attempts", f"{1 + restarts + disruptions}: {restarts} after a failure, {disruptions} after a disruption"
-    seconds = (status.get("activeSeconds") or 0) + _count_seconds(status.get("activeSince"), now)
-    if (accelerators := status.get("gpus")) and seconds:
-        hours = format_number(accelerators * seconds / SECONDS_PER_HOUR)
-        yield "accelerators", f"{accelerators} for {hours} accelerator hours of training"
+    if usage := status.get("usage"):
+        yield "accelerators", f"{status.get('gpus')} requested, {describe_usage(usage)}"
     checkpoint = status.get("checkpoint") or {}
     if checkpoint.get("latestStep") is not None:
         yield "checkpoint", f"step {checkpoint['latestStep']} in {checkpoint.get('path')}"
@@ -52,7 +49,3 @@ def _describe_results(progress: Mapping[str, Any]) -> str:
     metrics = progress.get("metrics", {})
     values = {f"reward (mean of {WINDOW} steps)": reward, "KL": metrics.get("kl"), "entropy": metrics.get("entropy")}
     return ", ".join(f"{label} {format_number(value)}" for label, value in values.items() if value is not None)
-
-
-def _count_seconds(since: str | None, now: datetime) -> float:
-    return max(0.0, (now - datetime.fromisoformat(since)).total_seconds()) if since else 0.0

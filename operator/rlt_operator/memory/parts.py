@@ -2,7 +2,8 @@
 
 Each function computes one field of the status from the observation, which holds the old status, and the verdict.
 `rlt_operator.reconcile.status` writes the fields beside those that follow from this observation alone. It also keeps
-the resolved spec, and the latest progress and checkpoint, which it writes less often.
+the resolved spec, and the latest progress and checkpoint, which it writes less often. `rlt_operator.reconcile.plan`
+adds the usage to a status that is written anyway.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ async def _record_report(
             return await _handle_rejected_status(sources, failures, key, error)
         after = replace(after, version=version, status=planned.status)
         metrics.STATUS_WRITES.inc()
-        metrics.JOBS.record_progress(*key, planned.status.progress)
+        metrics.JOBS.record_report(*key, planned.status)
     sources.undisturbed[key] = after
     failures.clear(key)
     metrics.RECONCILE_SECONDS.labels(phase=Phase.RUNNING.value).observe(time.monotonic() - started)

@@ -16,6 +16,7 @@ from rlt_operator.conditions import find_condition
 from rlt_operator.lifecycle.running import RUNNING_INTERVAL_S
 from rlt_operator.memory.attempt_progress import RECORD_INTERVAL_S, count_seconds_to_next_report, record_report
 from rlt_operator.memory.clocks import count_seconds_to_deadline
+from rlt_operator.memory.usage import continue_usage
 from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import Plan
 from rlt_operator.reconcile.report import Recording, add_report
@@ -64,7 +65,9 @@ def keep_undisturbed(
         version,
         others,
         observed.ray,
-        RLTrainingJobStatus(progress=status.progress, checkpoint=status.checkpoint, current_attempt=attempt),
+        RLTrainingJobStatus(
+            progress=status.progress, checkpoint=status.checkpoint, current_attempt=attempt, usage=status.usage
+        ),
         Recording.of(job, job.spec).without_job(),
         now + timedelta(seconds=seconds),
     )
@@ -79,6 +82,9 @@ def plan_report(before: Undisturbed, ray: Ray | None, interval: float, now: date
     attempt = before.status.current_attempt
     if ray is None or report is None or attempt is None or replace(before.ray, progress=report) != ray:
         return None
+    usage = before.status.usage
+    if usage and usage.state != "running":
+        return None
     progress = record_report(attempt, report, before.recording.deadline, now, interval=RECORD_INTERVAL_S)
     base = before.status.model_copy(update={"current_attempt": attempt.model_copy(update={"progress": progress})})
     status = add_report(before.status, base, report, before.recording, interval, now)
@@ -87,7 +93,10 @@ def plan_report(before: Undisturbed, ray: Ray | None, interval: float, now: date
         after = min(after, count_seconds_to_next_report(attempt.progress, report, now))
     if after <= 0:
         return None
-    return Plan(status=None if status == before.status else cut_status(status), requeue_after=after)
+    if status == before.status:
+        return Plan(requeue_after=after)
+    status = status.model_copy(update={"usage": continue_usage(usage, report, now)})
+    return Plan(status=cut_status(status), requeue_after=after)
 
 
 def _is_settled(status: RLTrainingJobStatus) -> bool:

@@ -15,7 +15,7 @@ from rlt_operator.verdict import Verdict
 
 UNREPORTED_S = 10.0
 """Time from the creation of the first pod in which the starting pods are not reported."""
-COUNTS = {"phase", "message", "ray_cluster", "current_attempt", "conditions"}
+COUNTS = {"phase", "message", "ray_cluster", "current_attempt", "conditions", "usage"}
 """Fields of the status that starting pods change."""
 
 

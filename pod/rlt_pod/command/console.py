@@ -18,6 +18,7 @@ from rlt_pod.command.foreign_lines import parse_foreign_line
 from rlt_pod.command.step_formats import Reader, read
 from rlt_pod.report.driver_report import LATEST_STEPS, METRICS
 from rlt_pod.report.metric_rules import DEFAULTS, Limit, MetricHistory, list_broken, record
+from rlt_pod.report.phase_seconds import Devices, PhaseSeconds, add, build_phases, divide_step, save
 from rlt_pod.report.step_line import parse_step_line
 
 _TOTAL = re.compile(r"Total training steps: (?P<total>[0-9]{1,18})")
@@ -62,6 +63,8 @@ class Progress:
     """The rules over the metrics."""
     history: MetricHistory = field(default_factory=MetricHistory)
     """What the rules need of the steps before."""
+    phases: PhaseSeconds = field(default_factory=PhaseSeconds)
+    """How the accelerators spent the time of the steps, if the program reports its generation as verl does."""
     reader: Reader = field(default_factory=Reader)
     """What the lines of a step so far have shown, for programs that write several."""
 
@@ -115,6 +118,7 @@ def build_report(progress: Progress) -> dict[str, Any] | None:
         "latestCheckpointStep": progress.checkpoint_step,
         "checkpointDirectory": progress.checkpoint_directory,
         "exportedPath": progress.exported_path,
+        "phases": _build_phases(progress),
         "updated": _format_rfc3339(progress.updated),
     }
     return {field: value for field, value in fields.items() if value is not None}
@@ -149,10 +153,30 @@ def _record_step(progress: Progress, step: int, metrics: Mapping[str, float], no
         durations=durations[-LATEST_STEPS:],
         rewards=_add_reward(progress) if advanced else (),
         longest=max(progress.longest or 0, seconds) if seconds is not None else progress.longest,
+        phases=_add_phases(progress, step, metrics, seconds, now),
         steps=progress.steps + (step - progress.step if advanced else 0),
         tokens=progress.tokens + (_find_finite(metrics, ("perf/total_num_tokens",)) or 0.0),
         updated=now,
     )
+
+
+def _add_phases(
+    progress: Progress, step: int, metrics: Mapping[str, float], seconds: float | None, now: float
+) -> PhaseSeconds:
+    """The phases with the time since the step before, or with a first step's own `seconds`."""
+    if seconds is None or _find_finite(metrics, ("timing_s/gen",)) is None:
+        return progress.phases
+    since = progress.step_time
+    wall = seconds if since is None or not progress.phases.total else max(seconds, now - since)
+    return add(progress.phases, divide_step(metrics, wall, Devices(train=1)), step)
+
+
+def _build_phases(progress: Progress) -> dict[str, float] | None:
+    """The report's phases; None if the program does not report them."""
+    if not progress.phases.total:
+        return None
+    step = progress.checkpoint_step
+    return build_phases(progress.phases if step is None else save(progress.phases, step))
 
 
 def _add_reward(progress: Progress) -> tuple[float, ...]:

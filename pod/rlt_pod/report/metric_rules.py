@@ -36,6 +36,7 @@ DEFAULTS: dict[str, Limit] = {
     "offPolicyDrift": Limit(0.05, 10),
     "generationBound": Limit(0.9, 20),
     "trainingBound": Limit(0.9, 20),
+    "idleAccelerators": Limit(0.5, 20),
 }
 """The default of each rule. The sources are in the description of its field (rlt_api.blocks.metric_rules)."""
 
@@ -154,6 +155,7 @@ def measure(history: MetricHistory, metrics: Mapping[str, float]) -> dict[str, f
         "offPolicyDrift": _read(metrics, ("training/rollout_probs_diff_mean",)),
         "generationBound": _measure_share(metrics, GENERATION),
         "trainingBound": _measure_share(metrics, TRAINING),
+        "idleAccelerators": _read(metrics, ("perf/idle_share",)),
     }
     return {rule: value for rule, value in values.items() if value is not None}
 
@@ -230,6 +232,8 @@ VALUES = {
     "offPolicyDrift": "training/rollout_probs_diff_mean",
     "generationBound": "the share of timing_s/gen in timing_s/step",
     "trainingBound": "the share of the updates and log-probabilities in timing_s/step",
+    "idleAccelerators": "the share of accelerator time outside of generation, updates, weight syncs and validations "
+    "(perf/idle_share)",
 }
 """What a rule compares with its threshold."""
 

@@ -195,6 +195,11 @@ GAUGES: tuple[Gauge, ...] = (
         rest_label="phase",
         factor=1e-3,
     ),
+    Gauge(
+        "perf/idle_share",
+        "rlt_trainer_idle_share",
+        "Share of the step's accelerator time outside of generation, updates, weight syncs and validations, 0 to 1",
+    ),
     Gauge("perf/unaccounted_share", "rlt_trainer_unaccounted_share", "Share of the step outside of all phases, 0 to 1"),
     Gauge(
         "perf/throughput",

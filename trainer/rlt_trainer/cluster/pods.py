@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlt_api.spec.training_config import ROLLOUT_RESOURCE, TRAIN_RESOURCE, TrainingConfig
+from rlt_pod.report.phase_seconds import Devices
 
 Role = Literal["train", "rollout"]
 
@@ -61,6 +62,14 @@ def count_train_workers(config: TrainingConfig) -> int:
     """Return the number of train workers."""
     pods = training_pods(config)
     return pods.count * pods.processes
+
+
+def list_accelerators(config: TrainingConfig) -> Devices | None:
+    """Return the accelerators of the pods that train and of those that only generate; None without accelerators."""
+    train = training_pods(config)
+    rollout = rollout_pods(config)
+    devices = Devices(train.count * train.devices, rollout.count * rollout.devices)
+    return devices if devices.train else None
 
 
 def count_devices(config: TrainingConfig) -> int:

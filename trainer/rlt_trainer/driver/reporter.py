@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,9 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from rlt_api.spec.training_config import BrokenMetricRule, ProgressReport
+from rlt_api.spec.training_config import PhaseSeconds as ReportedPhases
 from rlt_api.status.job_status import ProgressMetrics
 from rlt_pod.report.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
 from rlt_pod.report.metric_rules import DEFAULTS, Limit, MetricHistory, forget_streaks, list_broken, record
+from rlt_pod.report.phase_seconds import Devices, PhaseSeconds, add, build_phases, divide_step, save
 from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_pod.report.step_line import step_line
 from rlt_trainer.telemetry.rollout_log import select_rollouts
@@ -25,9 +28,15 @@ from rlt_trainer.telemetry.sinks import Sinks
 from rlt_trainer.telemetry.spans import Span
 from rlt_trainer.telemetry.traces import Traces
 
+STAGE_PHASES = {"warmup": "update", "training": "idle", "exporting": "idle"}
+"""Stage -> the phase of its time outside of steps. The time before them is the start of the job."""
+
 
 class Reporter:
-    """Keeps the latest report, and publishes every change immediately."""
+    """Keeps the latest report, and publishes every change immediately.
+
+    `devices`: the accelerators of the run. None: it has none, and the report has no phases.
+    """
 
     def __init__(
         self,
@@ -38,6 +47,7 @@ class Reporter:
         sinks: Sinks | None = None,
         traces: Traces | None = None,
         limits: Mapping[str, Limit] = DEFAULTS,
+        devices: Devices | None = None,
     ) -> None:
         self._server = server
         self._run = run
@@ -48,12 +58,16 @@ class Reporter:
         self._metrics: Mapping[str, float] = {}
         self._limits = limits
         self._history = MetricHistory()
+        self._devices = devices
+        self._phases = PhaseSeconds()
+        self._counted = time.monotonic()
         self._report = ProgressReport(stage="preparing", step=0, total_steps=total_steps, updated=_now())
         self._publish()
 
     def stage(self, stage: str, message: str) -> None:
         """Begin a stage. The console shows `message`."""
         print(f"[{stage}] {message}", flush=True)
+        self._count_stage()
         self._publish(stage=stage)
 
     def set_total_steps(self, total_steps: int) -> None:
@@ -81,6 +95,10 @@ class Reporter:
         images: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         """Report a step. telemetry.rollout_log selects the rollouts that are stored, and collects their `images`."""
+        if self._devices:
+            phases = divide_step(metrics, max(self._take_seconds(), metrics["timing_s/step"]), self._devices)
+            self._phases = add(self._phases, phases, step)
+            metrics |= {"perf/idle_share": phases["idle"] / sum(phases.values())}
         self._record(step, metrics)
         kept = select_rollouts(rollouts)
         names = {name for line in kept for name in line.get("images", ())}
@@ -122,12 +140,14 @@ class Reporter:
     def warmup_step(self, step: int, steps: int, loss: float) -> None:
         """Report a supervised step. The console shows ten of them."""
         self._metrics = {"warmup/step": float(step), "warmup/loss": loss}
+        self._count_stage()
         self._publish()
         if step % max(1, steps // 10) == 0 or step == steps:
             print(f"[warmup] {step}/{steps} loss {loss:.4f}", flush=True)
 
     def checkpoint(self, step: int) -> None:
         """Report that the checkpoint of `step` is complete."""
+        self._phases = save(self._phases, step)
         self._publish(latest_checkpoint_step=step, checkpoint_error=None)
 
     def checkpoint_failed(self, error: str) -> None:
@@ -151,7 +171,21 @@ class Reporter:
         self._sinks.step(step, metrics)
         self._history = record(self._history, step, metrics, self._limits)
 
+    def _count_stage(self) -> None:
+        """Count the time since the last step, or since the stage began."""
+        seconds = self._take_seconds()
+        if phase := STAGE_PHASES.get(self._report.stage):
+            self._phases = add(self._phases, {phase: seconds})
+
+    def _take_seconds(self) -> float:
+        """The seconds that are not counted yet."""
+        before = self._counted
+        self._counted = time.monotonic()
+        return self._counted - before
+
     def _publish(self, **changes: Any) -> None:
+        if self._devices and self._phases.total:
+            changes["phases"] = ReportedPhases.model_validate(build_phases(self._phases))
         self._report = self._report.model_copy(update={**changes, "updated": _now()})
         self._server.publish(self._report, self._metrics)
 

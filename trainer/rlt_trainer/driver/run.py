@@ -12,7 +12,7 @@ from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_pod.report.driver_report import METRICS_PORT
 from rlt_pod.report.driver_server import read_token
-from rlt_trainer.cluster.pods import training_pods
+from rlt_trainer.cluster.pods import list_accelerators, training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.cluster.worker_group import WorkerGroup
@@ -92,6 +92,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None
         sinks=build_sinks(config),
         traces=open_traces(job=config.job, namespace=config.namespace),
         limits=build_limits(config.observability.metric_rules),
+        devices=list_accelerators(config),
     )
     try:
         reporter.stage("preparing", "checking model, data and rewards")

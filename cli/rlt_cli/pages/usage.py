@@ -1,0 +1,141 @@
+"""The accelerator hours of jobs from status.usage: a line of `rlt status`, and the table of `rlt usage`. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rlt.job_state import Job
+from rlt.metric_text import format_number
+from rlt_api.status.job_status import UsageParts
+from rlt_cli.table import format_table
+
+SECONDS_PER_HOUR = 3600
+PRODUCT = "product "
+"""Start of the fact in status.network.evidence that names the accelerator."""
+GROUPS = ("job", "namespace", "model", "accelerator")
+"""What `rlt usage --by` adds up."""
+
+
+@dataclass(frozen=True)
+class Bill:
+    """The usage of the jobs of one group."""
+
+    group: str
+    jobs: int
+    accelerator_seconds: int
+    by: Mapping[str, int]
+    """Parts of status.usage.by -> accelerator seconds."""
+    cost: float | None
+    """None if a price is missing."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields under the names of status.usage."""
+        return {
+            "group": self.group,
+            "jobs": self.jobs,
+            "acceleratorSeconds": self.accelerator_seconds,
+            "by": dict(self.by),
+            "cost": self.cost,
+        }
+
+
+def get_usage(job: Job) -> Mapping[str, Any] | None:
+    """status.usage; None if the job has held no accelerators."""
+    usage: Mapping[str, Any] | None = job.get("status", {}).get("usage")
+    return usage
+
+
+def name_accelerator(job: Job) -> str:
+    """The model of the accelerators, such as h100, from the labels of the nodes; otherwise the name of the resource."""
+    status = job.get("status", {})
+    for fact in (status.get("network") or {}).get("evidence", []):
+        if fact.startswith(PRODUCT):
+            return str(fact.removeprefix(PRODUCT).partition(":")[0].lower())
+    workers = (job.get("spec", {}).get("cluster") or {}).get("workers", [])
+    names = (each["accelerator"].get("resourceName") for each in workers if each.get("accelerator"))
+    return next((name for name in names if name), "unknown")
+
+
+def list_parts(usage: Mapping[str, Any]) -> dict[str, int]:
+    """The parts of status.usage.by, in the order of the API. A part of a newer operator is left out."""
+    return {name: usage["by"].get(name, 0) for name in UsageParts.model_fields}
+
+
+def describe_usage(usage: Mapping[str, Any]) -> str:
+    """The hours, and the share of each part that is at least 1 %: 20 accelerator hours: generate 60 %, idle 40 %."""
+    total = usage["acceleratorSeconds"]
+    shares = [(name, round(100 * seconds / total)) for name, seconds in list_parts(usage).items()] if total else []
+    text = f"{format_number(total / SECONDS_PER_HOUR)} accelerator hours"
+    parts = ", ".join(f"{name} {share} %" for name, share in shares if share)
+    return f"{text}: {parts}" if parts else text
+
+
+def select_jobs(jobs: Iterable[Job], since: datetime | None) -> list[Job]:
+    """The jobs that have held accelerators, since a time if one is given."""
+    used = [(job, usage) for job in jobs if (usage := get_usage(job))]
+    return [job for job, each in used if since is None or datetime.fromisoformat(each["observedTime"]) >= since]
+
+
+def add_bills(jobs: Iterable[Job], by: str, prices: Mapping[str, float]) -> list[Bill]:
+    """One bill for each group, the largest first. `prices`: accelerator -> price of an accelerator hour."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(_name_group(job, by), []).append(job)
+    bills = [_add_up(group, members, prices) for group, members in groups.items()]
+    return sorted(bills, key=lambda each: (-each.accelerator_seconds, each.group))
+
+
+def format_bills(bills: Sequence[Bill], by: str, *, priced: bool, width: int | None = None) -> str:
+    """A row for each bill with the hours and the share of each part, and a row with the sums."""
+    total = Bill(
+        "total",
+        sum(each.jobs for each in bills),
+        sum(each.accelerator_seconds for each in bills),
+        {name: sum(each.by[name] for each in bills) for name in UsageParts.model_fields},
+        None if any(each.cost is None for each in bills) else sum(each.cost or 0 for each in bills),
+    )
+    columns = (by.upper(), "JOBS", "HOURS", *(name.upper() for name in UsageParts.model_fields), *["COST"] * priced)
+    rows = [
+        (
+            bill.group,
+            bill.jobs,
+            format_number(bill.accelerator_seconds / SECONDS_PER_HOUR),
+            *(_format_share(seconds, bill.accelerator_seconds) for seconds in bill.by.values()),
+            *["unknown" if bill.cost is None else f"{bill.cost:.2f}"] * priced,
+        )
+        for bill in (*bills, *[total] * (len(bills) > 1))
+    ]
+    return format_table(columns, rows, width)
+
+
+def _name_group(job: Job, by: str) -> str:
+    metadata = job["metadata"]
+    if by == "namespace":
+        return str(metadata["namespace"])
+    if by == "model":
+        return str(job["status"].get("model") or job["status"].get("algorithm") or "unknown")
+    return name_accelerator(job) if by == "accelerator" else f"{metadata['namespace']}/{metadata['name']}"
+
+
+def _add_up(group: str, jobs: Sequence[Job], prices: Mapping[str, float]) -> Bill:
+    usages = [job["status"]["usage"] for job in jobs]
+    parts = [list_parts(usage) for usage in usages]
+    costs = [
+        None if (price := prices.get(name_accelerator(job))) is None else price * each["acceleratorSeconds"]
+        for job, each in zip(jobs, usages, strict=True)
+    ]
+    known = [cost for cost in costs if cost is not None]
+    return Bill(
+        group,
+        len(jobs),
+        sum(each["acceleratorSeconds"] for each in usages),
+        {name: sum(each[name] for each in parts) for name in UsageParts.model_fields},
+        sum(known) / SECONDS_PER_HOUR if len(known) == len(costs) else None,
+    )
+
+
+def _format_share(seconds: int, total: int) -> str | None:
+    return f"{100 * seconds / total:.0f} %" if seconds else None
