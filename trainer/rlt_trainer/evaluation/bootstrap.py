@@ -85,7 +85,7 @@ def _resample(estimates: list[Estimate]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=4)
 def _draw_times(prompts: int, resamples: int, seed: int) -> NDArray[np.float64]:
-    """Draw resamples of prompts with replacement. Return how many times each has each: [resamples, prompts]."""
+    """Draw prompts with replacement. Return the number of times of each prompt: [resamples, prompts]."""
     drawn = np.random.default_rng(seed).integers(prompts, size=(resamples, prompts))
     cells = drawn + np.arange(resamples)[:, None] * prompts
     times = np.bincount(cells.ravel(), minlength=resamples * prompts)

@@ -24,7 +24,7 @@ _SCORES = ("index", "prompt_id", "data_source", "sample", "score", "answer_group
 
 
 def write_samples(samples: Samples, batch: RolloutBatch) -> bytes:
-    """Return the content of the file of a validation. The responses to a prompt are adjacent.
+    """Return the content of a validation's file. The responses to a prompt are adjacent.
 
     The file has the scores of all responses, and the texts of evenly spaced prompts up to MAX_TEXT. A reward that
     failed, and a text that is left out, is null. Raises ValueError for a data source that is not Unicode.
