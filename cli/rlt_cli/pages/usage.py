@@ -21,7 +21,7 @@ GROUPS = ("job", "namespace", "model", "accelerator")
 
 @dataclass(frozen=True)
 class Bill:
-    """The usage of the jobs of one group."""
+    """What the jobs of one group used."""
 
     group: str
     jobs: int

@@ -1,4 +1,4 @@
-"""The environment variables of the process of an actor, which can be older than the actor."""
+"""The environment variables of an actor's process, which can be older than the actor."""
 
 from __future__ import annotations
 

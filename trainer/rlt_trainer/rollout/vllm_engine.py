@@ -81,8 +81,7 @@ class VllmEngine:
         self._adapters = adapters
         self._is_quantized = rollout.quantization is not None
         self._keeps_cache = rollout.staleness is not None and rollout.staleness.kv_cache == "keep"
-        self._version = 0
-        """Number of weight syncs."""
+        self._version = 0  # the number of weight syncs
         self._images = None if processor is None else ImagePrompts(processor, DTYPES[dtype])
         os.environ |= {**build_variables(rollout), OWNER: str(os.getpid())}
         if pod is not None:
