@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 
@@ -22,7 +22,12 @@ def test_the_phases_add_up_to_the_time_of_the_training(
 ) -> None:
     reports: list[ProgressReport] = []
     publish = ProgressServer.publish
-    monkeypatch.setattr(ProgressServer, "publish", lambda *each: (reports.append(each[1]), publish(*each)))
+
+    def record(server: ProgressServer, report: ProgressReport, metrics: Mapping[str, float]) -> None:
+        reports.append(report)
+        publish(server, report, metrics)
+
+    monkeypatch.setattr(ProgressServer, "publish", record)
     monkeypatch.setattr(in_process, "Reporter", partial(Reporter, devices=Devices(train=1)))
     steps = in_process.train(make_config(workers=1, training={"totalSteps": 3}, checkpoint={"saveFreq": 2}))
     began, ended = (
@@ -32,7 +37,7 @@ def test_the_phases_add_up_to_the_time_of_the_training(
     phases = reports[-1].phases
     assert phases
     parts = phases.model_dump(exclude={"uncommitted"})
-    assert sum(parts.values()) == pytest.approx(ended - began, rel=0.01)
+    assert sum(parts.values()) == pytest.approx(ended - began, rel=0.1)
     assert parts["generate"] == pytest.approx(sum(step["timing_s/gen"] for step in steps))
     assert parts["sync"] == pytest.approx(sum(step["timing_s/update_weights"] for step in steps))
     assert min(parts["update"], parts["idle"]) > 0
