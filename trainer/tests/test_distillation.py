@@ -51,7 +51,7 @@ def load_teacher(files: str) -> Teacher:
     )
 
 
-@pytest.mark.usefixtures("process_group")
+@pytest.mark.usefixtures("one_rank")
 def test_a_teacher_is_loaded_frozen_and_compared_at_the_sampling_temperature(teacher_files: str) -> None:
     teacher = load_teacher(teacher_files)
     expected, _ = response_log_probs(load_model(teacher_files, torch.float32), SEQUENCES, temperature=TEMPERATURE)
@@ -59,7 +59,7 @@ def test_a_teacher_is_loaded_frozen_and_compared_at_the_sampling_temperature(tea
     assert not any(parameter.requires_grad for parameter in teacher.model.parameters())
 
 
-@pytest.mark.usefixtures("process_group")
+@pytest.mark.usefixtures("one_rank")
 def test_the_policy_approaches_its_teacher_on_its_own_responses(tiny_model: str, teacher_files: str) -> None:
     """The reverse KL over the whole vocabulary falls. Rewards have no part in it."""
     algorithm = {"klLossCoef": 0, "distillation": {"modelPath": teacher_files, "useTaskRewards": False}}
