@@ -45,6 +45,9 @@ CATEGORIES = {
 ANY = "a -\\0/"
 """Characters to try where a pattern accepts most of them."""
 
+MIN_S = 1e-6
+"""Shortest time of a search: a kernel that samples the clock of a thread can show none."""
+
 
 def find_slow_text(pattern: re.Pattern[Any], method: str = "finditer") -> str | None:
     """Return a description of a text for which the time of `pattern.method(text)` grows faster than linearly.
@@ -61,7 +64,7 @@ def find_slow_text(pattern: re.Pattern[Any], method: str = "finditer") -> str | 
         if method == "finditer":
             for _ in found:
                 pass
-        return time.thread_time() - start
+        return max(time.thread_time() - start, MIN_S)
 
     def compare(pumped: tuple[str, str, str], short: int, long: int) -> float:
         """The ratio of the times, at most by chance below the ratio of one run."""
