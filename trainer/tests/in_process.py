@@ -9,10 +9,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+import torch
 import torch.distributed as dist
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
+from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset, ValidationSet
 from rlt_trainer.data.pairs import PairSet
@@ -169,6 +171,18 @@ def build_pair_config(run: Path, **blocks: Any) -> TrainingConfig:
     )
 
 
+def build_vllm_config(run: Path, *, max_response_length: int = 5, **rollout: Any) -> TrainingConfig:
+    """Build the config of a Pair with vLLM and a tiny model. `rollout` has more of its fields."""
+    tiny = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
+    return build_pair_config(
+        run,
+        model={"fromSeed": tiny},
+        data={"preset": "arithmetic", "maxPromptLength": 64, "maxResponseLength": max_response_length},
+        training={"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-3},
+        rollout={"engine": "vllm", "maxNumSeqs": 8, **rollout},
+    )
+
+
 class Pair:
     """A train worker and its engines, before the first weight sync."""
 
@@ -191,6 +205,12 @@ class Pair:
         difference = self.engines.sync_weights()
         assert difference is not None
         return difference
+
+    def policy_log_probs(self, prompts: Sequence[Sequence[int]], responses: Sequence[Response]) -> list[torch.Tensor]:
+        """Return the log-probabilities of each response under the policy."""
+        sequences = Sequences.pad(prompts, [each.token_ids for each in responses], pad_token_id=0)
+        log_probs, _ = self.rank.log_probs(sequences)
+        return list(torch.split(torch.from_numpy(log_probs), sequences.response_lengths()))
 
     def generate(
         self,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from in_process import Pair, build_pair_config
+from in_process import Pair, build_vllm_config
 from torch.distributed.device_mesh import init_device_mesh
 
 from rlt_api.blocks.model import Lora
@@ -31,14 +31,7 @@ EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A policy and a vLLM engine, before the first weight sync."""
-    tiny = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
-    config = build_pair_config(
-        tmp_path_factory.mktemp("run"),
-        model={"fromSeed": tiny},
-        data={"preset": "arithmetic", "maxPromptLength": 64, "maxResponseLength": 5},
-        training={"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-3},
-        rollout={"engine": "vllm", "maxNumSeqs": 8, "engineKwargs": {"block_size": 32}, "freeCacheEngine": True},
-    )
+    config = build_vllm_config(tmp_path_factory.mktemp("run"), engineKwargs={"block_size": 32}, freeCacheEngine=True)
     with pytest.warns(UserWarning, match=r"rollout\.freeCacheEngine has no effect: vLLM supports sleep mode"):
         pair = Pair(config, PROBES)
     yield pair
@@ -164,10 +157,9 @@ def test_responses_in_progress_continue_with_new_weights(pair: Pair) -> None:
     responses = running.result(120)
     assert counters.take(*pair.engines.read_metrics().values())[PREEMPTIONS] > 0
     assert {each.finish_reason for each in responses} <= {"stop", "length"}
-    sequences = Sequences.pad(prompts * 8, [each.token_ids for each in responses], pad_token_id=0)
     is_new = [
         (torch.tensor(each.log_probs) - row).abs() < 1e-4
-        for each, row in zip(responses, policy_log_probs(pair, sequences), strict=True)
+        for each, row in zip(responses, pair.policy_log_probs(prompts * 8, responses), strict=True)
     ]
     assert any(row.all() for row in is_new)  # responses that started after the sync
     assert any(row.any() and not row.all() for row in is_new)  # responses in progress: from one token on
@@ -209,12 +201,5 @@ def test_an_unknown_vllm_option_is_rejected_by_name() -> None:
 
 
 def assert_log_probs_of_the_policy(pair: Pair, prompts: list[list[int]], responses: list[Response]) -> None:
-    sequences = Sequences.pad(prompts, [response.token_ids for response in responses], pad_token_id=0)
-    for row, response in zip(policy_log_probs(pair, sequences), responses, strict=True):
+    for row, response in zip(pair.policy_log_probs(prompts, responses), responses, strict=True):
         assert row.tolist() == pytest.approx(list(response.log_probs), abs=1e-4)
-
-
-def policy_log_probs(pair: Pair, sequences: Sequences) -> list[torch.Tensor]:
-    """Return the policy's log-probabilities of each response."""
-    log_probs, _ = pair.rank.log_probs(sequences)
-    return list(torch.split(torch.from_numpy(log_probs), sequences.response_lengths()))

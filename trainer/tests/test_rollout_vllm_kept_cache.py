@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from in_process import Pair, build_pair_config
+from in_process import Pair, build_vllm_config
 
-from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.telemetry.engine_counters import (
@@ -29,30 +28,13 @@ PROMPT = list(range(50, 98))
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A policy and a vLLM engine, after the first weight sync."""
-    tiny = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
-    config = build_pair_config(
-        tmp_path_factory.mktemp("run"),
-        model={"fromSeed": tiny},
-        data={"preset": "arithmetic", "maxPromptLength": 64, "maxResponseLength": 5},
-        training={"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-3},
-        rollout={
-            "engine": "vllm",
-            "maxNumSeqs": 8,
-            "engineKwargs": {"block_size": 32},
-            "staleness": {"kvCache": "keep"},
-        },
+    config = build_vllm_config(
+        tmp_path_factory.mktemp("run"), engineKwargs={"block_size": 32}, staleness={"kvCache": "keep"}
     )
     pair = Pair(config, PROBES)
     pair.sync()
     yield pair
     pair.close()
-
-
-def policy_log_probs(pair: Pair, prompts: list[list[int]], responses: list[Response]) -> list[torch.Tensor]:
-    """The log-probability of each token under the weights of the policy now."""
-    sequences = Sequences.pad(prompts, [each.token_ids for each in responses], pad_token_id=0)
-    log_probs, _ = pair.rank.log_probs(sequences)
-    return list(torch.split(torch.from_numpy(log_probs), sequences.response_lengths()))
 
 
 def take(pair: Pair, counters: EngineCounters) -> dict[str, float]:
@@ -73,7 +55,7 @@ def test_responses_in_progress_continue_with_their_cache(pair: Pair) -> None:
     assert {each.finish_reason for each in responses} <= {"stop", "length"}
     is_new = [
         (torch.tensor(each.log_probs) - row).abs() < 1e-4
-        for each, row in zip(responses, policy_log_probs(pair, prompts, responses), strict=True)
+        for each, row in zip(responses, pair.policy_log_probs(prompts, responses), strict=True)
     ]
     assert any(row.all() for row in is_new), "responses that started after the sync"
     assert any(not row.all() for row in is_new), "responses that started before"
@@ -96,5 +78,5 @@ def test_later_requests_find_no_values_of_earlier_weights(pair: Pair) -> None:
             "rollout/prefix_cache_hit_rate": 32 / added[QUERIES],
             "rollout/preemptions": 0,
         }
-        for response, row in zip([first, again], policy_log_probs(pair, [PROMPT] * 2, [first, again]), strict=True):
+        for response, row in zip([first, again], pair.policy_log_probs([PROMPT] * 2, [first, again]), strict=True):
             assert row.tolist() == pytest.approx(list(response.log_probs), abs=1e-4)

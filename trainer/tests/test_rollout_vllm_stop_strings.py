@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from in_process import Pair, build_pair_config
+from in_process import Pair, build_vllm_config
 
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.prompt import Prompt
@@ -21,14 +21,8 @@ TOKENIZER = build_byte_tokenizer()
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    tiny = {"seed": 1, "hiddenSize": 64, "intermediateSize": 128, "numHiddenLayers": 2, "numAttentionHeads": 2}
-    config = build_pair_config(
-        tmp_path_factory.mktemp("run"),
-        model={"fromSeed": tiny},
-        data={"preset": "arithmetic", "maxPromptLength": 64, "maxResponseLength": 12},
-        training={"totalSteps": 1, "ppoMiniBatchSize": 128},
-        rollout={"engine": "vllm", "maxNumSeqs": 8, "stop": ["not in any response"]},
-    )
+    run = tmp_path_factory.mktemp("run")
+    config = build_vllm_config(run, max_response_length=12, stop=["not in any response"])
     pair = Pair(config, PROBES)
     yield pair
     pair.close()

@@ -102,13 +102,13 @@ class RunDirectory:
     def write_validation(self, step: int, build: Callable[[], bytes]) -> None:
         """Write the file of a validation, whose content `build` returns."""
         file = get_validation_file(self.path, step)
-        self._try_write(VALIDATIONS, lambda: _replace_in_folder(file, build()))
+        self._try_write(VALIDATIONS, lambda: _replace(file, build()))
 
     def write_images(self, images: Mapping[str, bytes]) -> None:
         """Write images that are missing, by their names in the rollouts."""
         for name, image in images.items():
             if not (self.path / name).exists():
-                self._try_write(IMAGES, partial(_replace_in_folder, self.path / name, image))
+                self._try_write(IMAGES, partial(_replace, self.path / name, image))
 
     def _try_write(self, name: str, write: Callable[[], object]) -> None:
         try:
@@ -120,14 +120,10 @@ class RunDirectory:
 
 
 def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_bytes(content)
     partial.replace(path)
-
-
-def _replace_in_folder(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    _replace(path, content)
 
 
 def _end_partial_line(file: Any) -> None:
