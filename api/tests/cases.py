@@ -608,6 +608,37 @@ CASES = [
         "use 4",
     ),
     Case(
+        "top-entropy",
+        "spec.algorithm.topEntropyQuantile",
+        {
+            "algorithm.topEntropyQuantile": 0.2,
+            "algorithm.distillation": {
+                "modelPath": "/mnt/teacher",
+                "lossMode": "forward_kl_topk",
+                "useTaskRewards": False,
+            },
+        },
+        "remove one of them",
+    ),
+    Case(
+        "distillation-topk",
+        "spec.algorithm.distillation.topk",
+        {
+            "algorithm.distillation": {"modelPath": "/mnt/teacher", "lossMode": "forward_kl_topk", "topk": 300},
+        },
+        "use 262 or less",
+    ),
+    Case(
+        "head-memory",
+        "spec.cluster.head.resources.memory",
+        {
+            "algorithm.distillation": {"modelPath": "/mnt/teacher", "lossMode": "forward_kl_topk"},
+            "training.trainBatchSize": 4096,
+            "data.maxResponseLength": 4096,
+        },
+        "or a lower topk",
+    ),
+    Case(
         "router-loss",
         "spec.algorithm.routerAuxLossCoef",
         {"algorithm.routerAuxLossCoef": 0.01, "training.useTorchCompile": True},

@@ -170,6 +170,21 @@ def test_a_teacher_is_sharded_over_the_train_workers() -> None:
     assert "teacher" not in offloaded.message
 
 
+def test_the_tokens_of_a_teacher_are_counted_on_the_device_and_in_the_head() -> None:
+    distillation = {"modelPath": "/mnt/teacher", "lossMode": "forward_kl_topk", "topk": 1024}
+    job = {**README_JOB, "algorithm": {"klLossCoef": 0, "distillation": distillation}}
+    (head,) = find(job)
+    assert head.field == "spec.cluster.head.resources.memory"
+    expected = "16 GiB for the teacher's log-probabilities: 2048 responses x 512 tokens x distillation.topk 1024"
+    assert expected in head.message
+    assert head.fix == "use 17Gi or more with cpu: 1, or a lower topk"
+    edited = {**job, "cluster.head": {"resources": {"cpu": "1", "memory": "17Gi"}}}
+    assert find(edited) == ()
+    small = {**edited, **gpus(8, 2, memory="8Gi")}
+    (device,) = [each for each in find(small) if each.rule == "accelerator-memory"]
+    assert "GiB log-probabilities of 1024 tokens of the teacher" in device.message
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -64,6 +64,14 @@ def test_invalid_jobs_have_warnings_as_well() -> None:
         ({"advEstimator": "rloo", "normAdvByStdInGrpo": False}, "normAdvByStdInGrpo: False: advEstimator rloo"),
         ({"klLossCoef": 0, "klLossType": "kl"}, "klLossType: kl: klLossCoef 0 does not use it; remove it"),
         ({"klInReward": {"targetKl": 0.2}}, "klInReward.targetKl: 0.2: type fixed does not use it"),
+        (
+            {"distillation": {"modelPath": "/t", "topk": 8}},
+            "distillation.topk: 8: lossMode k1 does not use it; it is used by forward_kl_topk",
+        ),
+        (
+            {"distillation": {"modelPath": "/t", "logProbMinClamp": -9}},
+            "distillation.logProbMinClamp: -9.0: lossMode k1 does not use it; it is used by forward_kl_topk",
+        ),
     ],
 )
 def test_a_setting_that_nothing_reads_is_named(algorithm: dict[str, Any], expected: str) -> None:

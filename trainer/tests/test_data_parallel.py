@@ -31,6 +31,11 @@ class Worker:
         """Return the first token of the prompt, for each token of the response."""
         return (sequences.flatten(sequences.prompts[:, :1].expand(sequences.responses.shape)),)
 
+    def token_pairs(self, sequences: Sequences) -> tuple[TokenValues]:
+        """Return the first token of the prompt twice, for each token of the response."""
+        first = sequences.prompts[:, :1, None]
+        return (sequences.flatten(first.expand(*sequences.responses.shape, 2)),)
+
     def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
         return [
             UpdateResult({"rows": len(each.experience) / self._group_size}, float(each.total_tokens), False, 0.1)
@@ -54,6 +59,13 @@ def test_results_keep_the_order_of_the_rows(group_size: int) -> None:
     data_parallel = DataParallel(FourWorkers(group_size), context_parallel_size=group_size)
     (numbers,) = data_parallel.compute(cast(Any, Worker.row_numbers), SEQUENCES)
     assert numbers.tolist() == [[row if column <= row % 3 else 0 for column in range(3)] for row in range(ROWS)]
+
+
+def test_several_values_of_a_token_keep_their_shape_and_type() -> None:
+    (pairs,) = DataParallel(FourWorkers(1), context_parallel_size=1).compute(cast(Any, Worker.token_pairs), SEQUENCES)
+    assert pairs.dtype == torch.int32
+    assert pairs[..., 0].tolist() == pairs[..., 1].tolist()
+    assert pairs[..., 0].tolist() == [[row if column <= row % 3 else 0 for column in range(3)] for row in range(ROWS)]
 
 
 def test_rows_need_not_be_divisible_by_the_ranks() -> None:

@@ -74,12 +74,20 @@ class Update:
             max_response_length=8,
         )
         self.log_probs = self.actor.log_probs(SEQUENCES)[0]
+        self.has_top = algorithm.get("distillation", {}).get("lossMode") == "forward_kl_topk"
 
     def step(self, advantages: torch.Tensor = ADVANTAGES) -> UpdateResult:
         old = self.log_probs - RATIOS.log()
         reference = self.log_probs - DIVERGENCE
+        teacher = (self.log_probs + 0.5)[..., None] if self.has_top else reference
         experience = Experience(
-            SEQUENCES, old, advantages, ref_log_probs=reference, teacher_log_probs=reference, selected=SELECTED
+            SEQUENCES,
+            old,
+            advantages,
+            ref_log_probs=reference,
+            teacher_log_probs=teacher,
+            teacher_ids=SEQUENCES.responses[..., None] if self.has_top else None,
+            selected=SELECTED,
         )
         return self.actor.update(MiniBatch(experience, total_tokens=4, total_sequences=2))
 
@@ -116,6 +124,12 @@ def gradient(files: str, algorithm: Json, training: Json) -> float:
 
 def teacher_distance(files: str, algorithm: Json, training: Json) -> float:
     return Update(files, algorithm, training).step().shares["distillation/abs_loss"]
+
+
+def top_divergence(files: str, algorithm: Json, training: Json) -> float:
+    """The loss per probability of the teacher's one token, whose log-probability is 0.5 above the policy's."""
+    shares = Update(files, algorithm, training).step().shares
+    return shares["distillation/loss"] / shares.get("distillation/teacher_mass", 1.0)
 
 
 def teacher_gradient(files: str, algorithm: Json, training: Json) -> float:
@@ -323,6 +337,7 @@ CORRECTION = f"{A}.rolloutCorrection"
 REWARD_KL = f"{A}.klInReward"
 DISTILLATION = f"{A}.distillation"
 TEACHER = {f"{DISTILLATION}.modelPath": "/teacher"}
+TEACHER_TOP = TEACHER | {f"{DISTILLATION}.lossMode": "forward_kl_topk"}
 LINEAR = {f"{LR}.type": "linear"}
 ADAPTIVE = {f"{REWARD_KL}.klCoef": 1.0, f"{REWARD_KL}.type": "adaptive", f"{REWARD_KL}.horizon": 10}
 SEQUENCE_RATIO = 0.6 ** (1 / 3)
@@ -373,6 +388,8 @@ ROWS = (
         {f"{CORRECTION}.rejection": "token_k1", f"{CORRECTION}.rejectionThreshold": 2.0},
     ),
     Row(f"{CORRECTION}.bypassMode", True, old_log_prob, -3.0),
+    Row(f"{DISTILLATION}.lossMode", "forward_kl_topk", top_divergence, 0.5, TEACHER),
+    Row(f"{DISTILLATION}.logProbMinClamp", -1.0, top_divergence, 0.0, TEACHER_TOP),
     Row(f"{DISTILLATION}.lossMaxClamp", 0.2, teacher_distance, (0.2 + 0.2 + 0.1 + 0.2) / 4, TEACHER),
     Row(f"{DISTILLATION}.lossCoef", 0.3, teacher_gradient, 3.0, TEACHER | {f"{DISTILLATION}.useTaskRewards": False}),
     Row(f"{DISTILLATION}.useTaskRewards", False, teacher_gradient, 10.0, TEACHER),
@@ -408,6 +425,7 @@ ELSEWHERE = {
     },
     f"{DISTILLATION}.modelPath": "test_distillation.py::test_a_teacher_is_loaded_by_path_and_revision",
     f"{DISTILLATION}.modelRevision": "test_distillation.py::test_a_teacher_is_loaded_by_path_and_revision",
+    f"{DISTILLATION}.topk": "test_distillation_topk.py::test_the_teacher_returns_its_most_likely_tokens",
     f"{A}.routerAuxLossCoef": "test_policy_router_loss.py::test_the_coefficient_scales_the_gradient",
     f"{A}.routerBiasUpdateRate": "test_policy_router_bias.py::test_an_update_moves_the_biases_by_the_rate",
     f"{A}.critic.modelPath": "test_driver.py::test_a_critic_starts_from_the_policys_model_or_its_own",

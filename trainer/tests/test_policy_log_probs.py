@@ -52,6 +52,21 @@ def test_gradients_equal_finite_differences(scale: LogitScale, bias: bool) -> No
     assert torch.autograd.gradcheck(compute, (hidden, weight) if offset is None else (hidden, weight, offset))
 
 
+@pytest.mark.parametrize("scale", SCALES)
+def test_several_targets_of_a_token_have_the_gradients_of_finite_differences(scale: LogitScale) -> None:
+    """The second column repeats the first."""
+    hidden, weight, _, first = inputs(bias=False)
+    targets = torch.stack([first, first, (first + 3) % 11], dim=-1)
+
+    def compute(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        return token_log_probs(hidden, weight, None, targets, scale)
+
+    log_probs, _ = compute(hidden, weight)
+    for column in range(3):
+        assert torch.equal(log_probs[:, column], token_log_probs(hidden, weight, None, targets[:, column], scale)[0])
+    assert torch.autograd.gradcheck(compute, (hidden, weight))
+
+
 def test_a_frozen_output_layer_gets_no_gradient() -> None:
     hidden, weight, _, targets = inputs(bias=False)
     frozen = weight.detach()

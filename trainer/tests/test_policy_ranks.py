@@ -56,6 +56,9 @@ FOUR: dict[str, dict[str, Any]] = {
 VARIANTS = {1: ALONE, 2: TWO, 4: FOUR}
 """Variants by number of ranks."""
 
+TOPK = 4
+VOCABULARY = 262
+"""Tokens of a teacher's distribution in the loss, and of the tiny model's."""
 Steps = dict[str, list[float]]
 
 
@@ -109,6 +112,7 @@ def make_experience() -> Any:
     shape = sequences.responses.shape
     old, ref, values, returns = (torch.randn(shape, generator=generator) * 0.1 for _ in range(4))
     advantages = torch.randn(len(lengths), 1, generator=generator).expand(shape)
+    teacher = torch.randn(*shape, VOCABULARY, generator=generator).log_softmax(-1).topk(TOPK)
     weights = torch.rand(shape, generator=generator) * (torch.rand(shape, generator=generator) < 0.6)  # top entropy: 0
     return Experience(
         sequences,
@@ -118,14 +122,21 @@ def make_experience() -> Any:
         weights=weights,
         values=values,
         returns=returns + 1,
+        teacher_log_probs=teacher.values,
+        teacher_ids=teacher.indices.int(),
     )
 
 
 def make_algorithm() -> Any:
-    from rlt_api.blocks.algorithm import Algorithm, Critic
+    from rlt_api.blocks.algorithm import Algorithm, Critic, Distillation
 
-    critic = Critic(learning_rate=1e-3)
-    return Algorithm(kl_loss_coef=0.1, entropy_coeff=0.01, loss_agg_mode="seq-mean-token-mean", critic=critic)
+    return Algorithm(
+        kl_loss_coef=0.1,
+        entropy_coeff=0.01,
+        loss_agg_mode="seq-mean-token-mean",
+        critic=Critic(learning_rate=1e-3),
+        distillation=Distillation(model_path="/teacher", loss_mode="forward_kl_topk", topk=TOPK),
+    )
 
 
 def run_sharded(
@@ -216,18 +227,21 @@ def run_plain(files: str) -> Steps:
     tokens = torch.cat([sequences.prompts, sequences.responses], -1)
     positions = (mask.long().cumsum(-1) - 1).clamp(min=0)
     width = sequences.responses.shape[1]
-    steps: Steps = {"actor/pg_loss": [], "actor/kl_loss": [], "actor/entropy_loss": [], "grad_norm": []}
+    losses = ("actor/pg_loss", "actor/kl_loss", "actor/entropy_loss", "distillation/loss")
+    steps: Steps = {name: [] for name in (*losses, "grad_norm")}
+    assert batch.teacher_ids is not None
     for _ in range(STEPS):
         logits = model(input_ids=tokens, attention_mask=mask.long(), position_ids=positions).logits
         chosen = torch.distributions.Categorical(logits=logits[:, -width - 1 : -1] / 0.9)
         counts = {"total_tokens": int(sequences.response_mask.sum()), "total_sequences": len(batch)}
         log_probs = chosen.log_prob(sequences.responses)  # type: ignore[no-untyped-call]
         entropy = chosen.entropy()  # type: ignore[no-untyped-call]
-        loss, shares = objective.compute_share(log_probs, entropy, batch, **counts)
+        top = chosen.logits.gather(-1, batch.teacher_ids.long())
+        loss, shares = objective.compute_share(log_probs, entropy, batch, **counts, top_log_probs=top)
         loss.backward()  # type: ignore[no-untyped-call]
         steps["grad_norm"].append(float(clip_grad_norm_(model.parameters(), block.grad_clip)))
         optimizer.step()
         optimizer.zero_grad()
-        for name in ("actor/pg_loss", "actor/kl_loss", "actor/entropy_loss"):
+        for name in losses:
             steps[name].append(float(shares[name]))
     return steps

@@ -66,12 +66,14 @@ def count(tiny_model: str, call: Call, *, packed: bool, micro_batches: int, algo
     responses = [list(range(50, 51 + row % 3)) for row in range(ROWS)]
     sequences = Sequences.pad([[60] * (1 + row % 2) for row in range(ROWS)], responses, pad_token_id=0)
     zeros = torch.zeros(sequences.responses.shape)
+    has_top = "lossMode" in algorithm.get("distillation", {})
     experience = Experience(
         sequences,
         zeros,
         zeros + 1,
         ref_log_probs=zeros,
-        teacher_log_probs=zeros,
+        teacher_log_probs=zeros[..., None] if has_top else zeros,
+        teacher_ids=sequences.responses[..., None] if has_top else None,
         weights=zeros,
         values=zeros,
         returns=zeros,
@@ -110,6 +112,7 @@ CALLS: list[tuple[Call, dict[str, Any]]] = [
     (update, {"policyLoss": "clip_cov"}),
     (update, {"policyLoss": "kl_cov"}),
     (update, {"distillation": {"modelPath": "/teacher"}}),
+    (update, {"distillation": {"modelPath": "/teacher", "lossMode": "forward_kl_topk"}}),
     (update, CRITIC),
     (log_probs, {}),
     (supervised_step, {}),

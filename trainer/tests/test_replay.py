@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,7 @@ def test_a_missing_step_is_reported_with_the_recorded_steps(make_config: MakeCon
         (3, {}, "32 responses in mini-batches of 16, which are not divisible by 3 ranks"),
         (1, {"training": {"contextParallelSize": 2}}, "contextParallelSize: 2 does not divide the number of ranks, 1"),
         (1, {"algorithm": {"advEstimator": "gae", "critic": {}}}, "recorded without a critic's values"),
+        (1, {"algorithm": {"distillation": {"modelPath": "/t"}}}, "recorded without a teacher"),
     ],
 )
 def test_recordings_that_cannot_be_replayed_are_rejected(
@@ -80,6 +81,22 @@ def test_recordings_that_cannot_be_replayed_are_rejected(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         validate(Recording(STEP, experience(), {}, {}, make_config()), make_config(**changes), ranks)
+
+
+@pytest.mark.parametrize(("recorded", "mode"), [("k1", "forward_kl_topk"), ("forward_kl_topk", "k1")])
+def test_another_loss_mode_of_a_distillation_is_rejected(make_config: MakeConfig, recorded: str, mode: str) -> None:
+    whole = experience()
+    values = torch.zeros(whole.sequences.responses.shape)
+    ids = whole.sequences.responses[..., None] if recorded == "forward_kl_topk" else None
+    whole = replace(whole, teacher_log_probs=values if ids is None else values[..., None], teacher_ids=ids)
+
+    def validate_mode(mode: str) -> None:
+        config = make_config(algorithm={"distillation": {"modelPath": "/t", "lossMode": mode}})
+        validate(Recording(STEP, whole, {}, {}, config), config, 1)
+
+    validate_mode(recorded)
+    with pytest.raises(ValueError, match=f"lossMode {recorded}: use it instead of {mode}"):
+        validate_mode(mode)
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,10 @@ def test_rows_that_are_not_divisible_fail() -> None:
 def test_other_processes_get_the_same_values_without_the_padding() -> None:
     padded = Sequences.pad([[1, 2], [3]], [[4], [5, 6, 7]], pad_token_id=0, chosen=[[True], [True, False, True]])
     log_probs = torch.tensor([[-1.0, 0.0, 0.0], [-2.0, -3.0, -4.0]])
-    experience = Experience(padded, log_probs, log_probs * 2, weights=log_probs * 3)
+    ids = torch.tensor([[[7, 8], [0, 0], [0, 0]], [[1, 2], [3, 4], [5, 6]]], dtype=torch.int32)
+    experience = Experience(
+        padded, log_probs, log_probs * 2, weights=log_probs * 3, selected=log_probs < -1.5, teacher_ids=ids
+    )
     received = pickle.loads(pickle.dumps(MiniBatch(experience, 3, 2)))
     assert (received.total_tokens, received.total_sequences) == (3, 2)
     for ours, theirs in ((received.experience.sequences, padded), (received.experience, experience)):

@@ -136,12 +136,22 @@ class Distillation(ApiModel):
     """The teacher, as in model.path, with the tokenizer of model.path: verl's distillation.teacher_models."""
     model_revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
     """The branch, tag or commit of modelPath on the Hugging Face hub."""
+    loss_mode: Literal["k1", "forward_kl_topk"] = "k1"
+    """The loss, by verl's names. k1: the reverse KL of the sampled tokens, as advantages of the policy loss
+    (verl's use_policy_gradient). forward_kl_topk: the forward KL over the teacher's topk most likely tokens."""
+    topk: Annotated[int, Field(ge=1, le=1024)] = 32
+    """Number of the teacher's most likely tokens in forward_kl_topk, with verl's default. For each of them and each
+    response token of a step, with padding, the driver needs 16 bytes."""
+    log_prob_min_clamp: Annotated[float, Field(ge=-1000, lt=0)] | None = None
+    """Lower log-probabilities count as this value in forward_kl_topk, and give the policy no gradient. Default: none,
+    as in verl."""
     loss_coef: Coefficient = 1.0
     """Coefficient of the distillation loss: verl's distillation_loss_coef."""
     use_task_rewards: bool = True
     """Whether the policy also learns from the rewards. false: they are only metrics."""
     loss_max_clamp: Annotated[float, Field(gt=0, le=1000)] = 10.0
-    """Maximum difference between a token's log-probabilities, in nats."""
+    """Maximum of a token's loss in forward_kl_topk, and of the difference between its log-probabilities in k1, in
+    nats."""
     param_offload: bool = False
     """Offload the teacher's weights to CPU memory when idle."""
 

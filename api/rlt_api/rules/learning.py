@@ -178,8 +178,9 @@ def validate_rollout_correction(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_top_entropy(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """topEntropyQuantile needs a forward pass for entropies, which rolloutCorrection.bypassMode leaves out, and a loss
-    of single tokens: policyLoss geo_mean has one of whole responses."""
+    """topEntropyQuantile needs a forward pass for entropies, which rolloutCorrection.bypassMode leaves out, and a
+    policy loss of single tokens: policyLoss geo_mean has one of whole responses, and distillation by forward_kl_topk
+    without useTaskRewards has none."""
     algorithm = spec.algorithm
     share = algorithm.top_entropy_quantile
     if share == 1:
@@ -192,16 +193,21 @@ def validate_top_entropy(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if algorithm.policy_loss == "geo_mean" and algorithm.policy_loss_function is None:
         message = "selects single tokens, and policyLoss geo_mean has one ratio for a whole response"
         yield conflict(field, share, "spec.algorithm.policyLoss", message=message, rule=rule)
+    distillation = algorithm.distillation
+    if distillation and distillation.loss_mode == "forward_kl_topk" and not distillation.use_task_rewards:
+        message = "selects tokens of the policy loss, which useTaskRewards: false leaves out"
+        other = "spec.algorithm.distillation.useTaskRewards"
+        yield conflict(field, share, other, message=message, rule=rule)
 
 
 def validate_covariance(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """policyLoss clip_cov and kl_cov select tokens by the advantages of the rewards, which a distillation replaces;
-    clipCovLb must be below clipCovUb."""
+    """policyLoss clip_cov and kl_cov select tokens by the advantages of the rewards, which a distillation by k1
+    replaces; clipCovLb must be below clipCovUb."""
     algorithm = spec.algorithm
     loss = algorithm.policy_loss
     rule = "covariance"
     field = "spec.algorithm.policyLoss"
-    if loss in ("clip_cov", "kl_cov") and algorithm.distillation:
+    if loss in ("clip_cov", "kl_cov") and algorithm.distillation and algorithm.distillation.loss_mode == "k1":
         message = "selects tokens by the advantages of the rewards, and algorithm.distillation has others"
         yield conflict(field, loss, "spec.algorithm.distillation", message=message, rule=rule)
     low = algorithm.clip_cov_lb

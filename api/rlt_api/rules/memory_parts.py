@@ -28,6 +28,10 @@ GIB = 2**30
 MOMENTS_OF_A_SCALE = 128
 """Number of 8-bit moments with one float32 scale (BLOCK in rlt_trainer/policy/eight_bit.py)."""
 
+TOP_TOKEN_BYTES = 44
+"""Bytes on the device for each of a token's most likely tokens in forward_kl_topk, at the peak of its loss: number and
+value, number as index, the policy's log-probability in both layouts, and the intermediate results of the loss."""
+
 ACTIVATIONS = "activations"
 """The first word of the activations' label."""
 
@@ -108,6 +112,12 @@ def has_reference(spec: RLTrainingJobSpec) -> bool:
     return has_term and (spec.training.warmup is not None or not (spec.model and spec.model.lora))
 
 
+def count_top_tokens(spec: RLTrainingJobSpec) -> int:
+    """Return distillation.topk, the tokens of the teacher's distribution in forward_kl_topk; 0 for another loss."""
+    distillation = spec.algorithm.distillation
+    return distillation.topk if distillation and distillation.loss_mode == "forward_kl_topk" else 0
+
+
 def count_longest_tokens(spec: RLTrainingJobSpec) -> int:
     """Return the tokens of one device for the longest prompt with its response, or for the longest pair, which is in
     one micro-batch. spec.data must be given."""
@@ -173,6 +183,9 @@ def list_activations(spec: RLTrainingJobSpec, model: Model, *, all_longest: bool
     saved = activation_bytes(shape, tokens, itemsize, packed=packed, checkpointing=checkpointing, liger=model.use_liger)
     output = output_bytes(shape, tokens, itemsize, on_gpu=True)
     parts = [Part(f"{ACTIVATIONS} of {tokens} tokens", saved), Part("logits and embeddings", output)]
+    if topk := count_top_tokens(spec):
+        label = f"log-probabilities of {topk} tokens of the teacher"
+        parts.append(Part(label, TOP_TOKEN_BYTES * tokens * topk))
     if shape.experts > 1:
         copies = 1 if model.lora else 2  # FSDP2 gathers the weights of a layer, and keeps its gradients until the end
         gathered = shape.expert_parameters / spec.training.expert_parallel_size

@@ -149,6 +149,10 @@ def _warn_unread_settings(algorithm: Algorithm) -> Iterator[str]:
     if algorithm.kl_in_reward is not None and algorithm.kl_in_reward.type == "fixed":
         path = "spec.algorithm.klInReward"
         yield from _warn_unread(algorithm.kl_in_reward, {"target_kl": (), "horizon": ()}, "type fixed", path)
+    if distillation := algorithm.distillation:
+        path = "spec.algorithm.distillation"
+        readers = dict.fromkeys(("topk", "log_prob_min_clamp"), ("forward_kl_topk",))
+        yield from _warn_unread(distillation, readers, f"lossMode {distillation.loss_mode}", path)
 
 
 def _warn_kl_cov_without_distance(spec: RLTrainingJobSpec) -> Iterator[str]:

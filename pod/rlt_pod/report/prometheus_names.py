@@ -82,7 +82,21 @@ GAUGES: tuple[Gauge, ...] = (
         "Lowest entropy of a token that the policy loss learns from, in nats",
     ),
     Gauge("actor/entropy_loss", "rlt_trainer_entropy_loss", "Entropy as a term of the loss, in nats"),
-    Gauge("distillation/loss", "rlt_trainer_distillation_loss", "Distillation loss: on-policy the reverse KL, in nats"),
+    Gauge(
+        "distillation/loss",
+        "rlt_trainer_distillation_loss",
+        "Distillation loss, in nats: for k1 on-policy the reverse KL, for forward_kl_topk the forward KL of top tokens",
+    ),
+    Gauge(
+        "distillation/student_mass",
+        "rlt_trainer_distillation_student_mass_ratio",
+        "Mean probability of the teacher's topk tokens under the policy",
+    ),
+    Gauge(
+        "distillation/teacher_mass",
+        "rlt_trainer_distillation_teacher_mass_ratio",
+        "Mean probability of the teacher's topk tokens under the teacher",
+    ),
     Gauge(
         "distillation/abs_loss",
         "rlt_trainer_distillation_distance",

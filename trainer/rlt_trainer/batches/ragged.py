@@ -14,9 +14,20 @@ from torch import Tensor
 Values: TypeAlias = "Sequence[Any] | NDArray[Any]"
 
 
-def pad_rows(rows: Sequence[Values], dtype: type[Any], *, fill: int = 0, width: int, left: bool = False) -> Tensor:
-    """Return the rows as a tensor [B, `width`] of numpy's `dtype`, with `fill` on the right, or on the `left`."""
-    padded = np.full((len(rows), width), fill, dtype=dtype)
+def pad_rows(
+    rows: Sequence[Values],
+    dtype: type[Any],
+    *,
+    fill: int = 0,
+    width: int,
+    left: bool = False,
+    shape: tuple[int, ...] = (),
+) -> Tensor:
+    """Return the rows as a tensor [B, `width`] of numpy's `dtype`, with `fill` on the right, or on the `left`.
+
+    shape: of each value, instead of a number. The tensor is [B, `width`, *`shape`] then.
+    """
+    padded = np.full((len(rows), width, *shape), fill, dtype=dtype)
     for target, row in zip(padded, rows, strict=True):
         if len(row) > 0:
             target[width - len(row) if left else 0 :][: len(row)] = row
@@ -41,7 +52,7 @@ def join_rows(rows: Sequence[Values], dtype: type[Any]) -> Tensor:
 
 
 def flatten_rows(padded: Tensor, lengths: Sequence[int], *, left: bool = False) -> NDArray[Any]:
-    """Return the values of padded rows one after the other: [N]."""
+    """Return the values of padded rows [B, T, ...] one after the other: [N, ...]."""
     values = padded.numpy()
     width = padded.shape[1]
     return np.concatenate(
@@ -50,5 +61,5 @@ def flatten_rows(padded: Tensor, lengths: Sequence[int], *, left: bool = False) 
 
 
 def split_rows(flat: NDArray[Any], lengths: Sequence[int]) -> list[NDArray[Any]]:
-    """Return the rows of a flat array [N], as views."""
+    """Return the rows of a flat array [N, ...], as views."""
     return [flat[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]

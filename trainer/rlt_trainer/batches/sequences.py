@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Self, TypeVar
 
@@ -16,7 +16,7 @@ from rlt_trainer.batches.ragged import build_mask, count_rows, flatten_rows, pad
 
 TokenIds = Sequence[int]
 TokenValues = NDArray[Any]
-"""A value for each token of some responses, one response after the other: [N]."""
+"""A value for each token of some responses, one response after the other: [N], or [N, K] for K values."""
 
 
 class Rows:
@@ -164,7 +164,7 @@ class Sequences(Rows):
         )
 
     def flatten(self, values: Tensor) -> TokenValues:
-        """Return the values of the responses' tokens without padding: from [B, T] to [N]."""
+        """Return the values of the responses' tokens without padding: from [B, T] to [N], or [B, T, K] to [N, K]."""
         return flatten_rows(values, self.response_lengths())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -195,7 +195,9 @@ class Experience(Rows):
     returns: Tensor | None = None
     """[B, T], float32: the critic's targets. None: no critic."""
     teacher_log_probs: Tensor | None = None
-    """[B, T], float32: under the teacher. None: no distillation."""
+    """[B, T], float32: under the teacher. With `teacher_ids` [B, T, K]: theirs. None: no distillation."""
+    teacher_ids: Tensor | None = None
+    """[B, T, K], int32: the most likely tokens of the teacher. None: another loss than forward_kl_topk."""
     trajectories: Tensor | None = None
     """[B], int64, ascending: the trajectory of each row. None: each row is one."""
     own_pass: Tensor | None = None
@@ -225,18 +227,12 @@ class Experience(Rows):
     def __reduce__(self) -> tuple[Any, ...]:
         """Send values without padding to other processes. Padding is 0 there."""
         lengths = self.sequences.response_lengths()
-        values = (
-            self.old_log_probs,
-            self.advantages,
-            self.ref_log_probs,
-            self.weights,
-            self.values,
-            self.returns,
-            self.teacher_log_probs,
-            self.rollout_log_probs,
-            self.selected,
-        )
-        flat = [None if each is None else flatten_rows(each, lengths) for each in values]
+        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
+        flat = {
+            name: flatten_rows(each, lengths)
+            for name, each in tensors.items()
+            if isinstance(each, Tensor) and name not in ("trajectories", "own_pass")
+        }
         return _build_experience, (self.sequences, lengths, flat, self.trajectories, self.own_pass)
 
 
@@ -324,35 +320,13 @@ def _build_sequences(
 def _build_experience(
     sequences: Sequences,
     lengths: list[int],
-    flat: Sequence[NDArray[np.float32] | None],
+    flat: Mapping[str, NDArray[Any]],
     trajectories: Tensor | None,
     own_pass: Tensor | None,
 ) -> Experience:
     width = sequences.responses.shape[1]
-    (
-        old_log_probs,
-        advantages,
-        ref_log_probs,
-        weights,
-        values,
-        returns,
-        teacher_log_probs,
-        rollout_log_probs,
-        selected,
-    ) = (None if each is None else pad_rows(split_rows(each, lengths), np.float32, width=width) for each in flat)
-    assert old_log_probs is not None
-    assert advantages is not None
-    return Experience(
-        sequences,
-        old_log_probs,
-        advantages,
-        ref_log_probs,
-        weights,
-        values,
-        returns,
-        teacher_log_probs,
-        trajectories,
-        own_pass,
-        rollout_log_probs,
-        None if selected is None else selected.bool(),
-    )
+    values: dict[str, Any] = {
+        name: pad_rows(split_rows(each, lengths), each.dtype.type, width=width, shape=each.shape[1:])
+        for name, each in flat.items()
+    }
+    return Experience(sequences, **values, trajectories=trajectories, own_pass=own_pass)

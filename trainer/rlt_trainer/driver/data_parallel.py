@@ -73,7 +73,8 @@ class DataParallel:
     def compute(
         self, method: Callable[[TrainWorker, Sequences], tuple[TokenValues, ...]], sequences: Sequences
     ) -> tuple[Tensor, ...]:
-        """Call a method that returns values of the response tokens. Return them as [B, T], 0 at padding."""
+        """Call a method that returns values of the response tokens. Return them as [B, T], or [B, T, K] for K values of
+        a token, 0 at padding."""
         filled = fill_rows(sequences, self._groups)
         shares = self._balance(filled)
         by_rank = self._workers.each(method, self._repeat([filled.rows(rows) for rows in shares]))
@@ -85,8 +86,10 @@ class DataParallel:
         positions = order.argsort()[: len(sequences)].tolist()
         tensors = []
         for parts in zip(*by_group, strict=True):
-            results = split_rows(np.concatenate(parts), lengths_in_order)
-            tensors.append(pad_rows([results[position] for position in positions], np.float32, width=width))
+            flat = np.concatenate(parts)
+            results = split_rows(flat, lengths_in_order)
+            in_order = [results[position] for position in positions]
+            tensors.append(pad_rows(in_order, flat.dtype.type, width=width, shape=flat.shape[1:]))
         return tuple(tensors)
 
     def update(

@@ -77,6 +77,9 @@ class _Passes:
     entropy: Tensor | None
     ref_log_probs: Tensor | None
     teacher_log_probs: Tensor | None
+    """[S, T], or [S, T, K] of `teacher_ids`."""
+    teacher_ids: Tensor | None
+    """[S, T, K]. None: the distillation's loss is not forward_kl_topk."""
     values: Tensor | None
 
 
@@ -159,17 +162,18 @@ def _compute_passes(
     else:
         with stopwatch.measure("old_log_prob"):
             old_log_probs, entropy = compute_log_probs(data_parallel, sequences, own_rows)
-    ref_log_probs = values = teacher_log_probs = None
+    ref_log_probs = values = teacher_log_probs = teacher_ids = None
     if algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward:
         with stopwatch.measure("ref"):
             (ref_log_probs,) = data_parallel.compute(TrainWorker.ref_log_probs, sequences)
     if algorithm.distillation:
         with stopwatch.measure("teacher"):
-            (teacher_log_probs,) = data_parallel.compute(TrainWorker.teacher_log_probs, sequences)
+            teacher_log_probs, *others = data_parallel.compute(TrainWorker.teacher_log_probs, sequences)
+        teacher_ids = others[0] if others else None
     if algorithm.critic:
         with stopwatch.measure("values"):
             (values,) = data_parallel.compute(TrainWorker.values, sequences)
-    return _Passes(own_rows, old_log_probs, entropy, ref_log_probs, teacher_log_probs, values)
+    return _Passes(own_rows, old_log_probs, entropy, ref_log_probs, teacher_log_probs, teacher_ids, values)
 
 
 def _select_tokens(algorithm: Algorithm, batch: RolloutBatch, scored: Tensor, finite: Tensor) -> Tensor:
@@ -249,6 +253,7 @@ def _gather(
         values=passes.values,
         returns=None if passes.values is None else returns,
         teacher_log_probs=passes.teacher_log_probs,
+        teacher_ids=passes.teacher_ids,
         trajectories=None if batch.trajectories.are_single else batch.trajectories.numbers,
     )
 

@@ -78,7 +78,8 @@ def validate_teacher(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase)
     try:
         ours = tokenizer.get_vocab()
         theirs = load_tokenizer(teacher).get_vocab()
-        validate_family(load_config(teacher), packed=config.model.use_remove_padding)
+        architecture = load_config(teacher)
+        validate_family(architecture, packed=config.model.use_remove_padding)
     except ValueError as error:
         raise ValueError(str(error).replace("model.path", "algorithm.distillation.modelPath")) from error
     differing = sorted(token for token, number in ours.items() if theirs.get(token) != number)
@@ -87,6 +88,13 @@ def validate_teacher(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase)
             f"algorithm.distillation.modelPath: {distillation.model_path}: its tokenizer has another number for "
             f"{len(differing)} of {len(ours)} tokens of {config.model.path or 'model.fromSeed'}, such as "
             f"{differing[0]!r}. Use a teacher with the same vocabulary, such as a larger model of the same family."
+        )
+    models = (load_config(config.model), architecture)
+    vocabulary = min(each.get_text_config().vocab_size for each in models)
+    if distillation.loss_mode == "forward_kl_topk" and distillation.topk > vocabulary:
+        raise ValueError(
+            f"algorithm.distillation.topk: {distillation.topk} is above the {vocabulary} tokens of policy and teacher. "
+            f"Use {vocabulary} or less."
         )
 
 

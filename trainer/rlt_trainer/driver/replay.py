@@ -146,8 +146,15 @@ def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
         )
     if config.algorithm.kl_loss_coef > 0 and experience.ref_log_probs is None:
         raise ValueError(f"Step {step} was recorded without the reference's log-probabilities: set klLossCoef to 0.")
-    if config.algorithm.distillation is not None and experience.teacher_log_probs is None:
+    distillation = config.algorithm.distillation
+    if distillation is not None and experience.teacher_log_probs is None:
         raise ValueError(f"Step {step} was recorded without a teacher: remove algorithm.distillation.")
+    recorded_mode = "k1" if experience.teacher_ids is None else "forward_kl_topk"
+    if distillation is not None and distillation.loss_mode != recorded_mode:
+        raise ValueError(
+            f"Step {step} was recorded with algorithm.distillation.lossMode {recorded_mode}: use it instead of "
+            f"{distillation.loss_mode}, which needs other log-probabilities of the teacher."
+        )
     if config.algorithm.policy_loss in ("clip_cov", "kl_cov") and experience.selected is None:
         raise ValueError(
             f"Step {step} was recorded without the tokens that {config.algorithm.policy_loss} selects: use another "

@@ -193,9 +193,21 @@ class Actor:
 
         def compute_share(part: Experience) -> Share:
             with self._count_experts(part.sequences), self._record_routers():
-                log_probs, entropy = self._response_log_probs(self.model, part.sequences, self._temperature)
-            counts = {"total_tokens": batch.total_tokens, "total_sequences": batch.total_sequences}
-            loss, shares = self._objective.compute_share(log_probs, entropy, part, **counts)
+                log_probs, entropy = self._response_log_probs(
+                    self.model, part.sequences, self._temperature, ids=part.teacher_ids
+                )
+            top_log_probs = None
+            if part.teacher_ids is not None:
+                top_log_probs = log_probs[..., 1:]
+                log_probs = log_probs[..., 0].clone()  # a view would keep the K others in memory
+            loss, shares = self._objective.compute_share(
+                log_probs,
+                entropy,
+                part,
+                total_tokens=batch.total_tokens,
+                total_sequences=batch.total_sequences,
+                top_log_probs=top_log_probs,
+            )
             if self._router_loss is not None:
                 balance = self._router_loss.compute(part.sequences, packed=self._packed) / batch.total_sequences
                 loss = loss + self._router_coef * balance
@@ -246,14 +258,14 @@ class Actor:
         return self._load.count(find_trained_tokens(sequences, packed=self._packed, group=self._group))
 
     def _response_log_probs(
-        self, model: PreTrainedModel, sequences: Sequences, temperature: float
+        self, model: PreTrainedModel, sequences: Sequences, temperature: float, *, ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         # load_sharded_model replaced the model's forward with response_log_probs
         options: dict[str, Any] = {"packed": self._packed, "group": self._group, "float32_head": self._float32_head}
         if sequences.images is not None:
             assert self._processor is not None
             options["images"] = self._processor.process(sequences.images.flatten()).to(self._device)
-        log_probs, entropy = model(sequences, temperature=temperature, **options)
+        log_probs, entropy = model(sequences, temperature=temperature, ids=ids, **options)
         return log_probs, entropy
 
 

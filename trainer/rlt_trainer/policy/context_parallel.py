@@ -39,7 +39,7 @@ def heads_to_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def gather_tokens(part: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Gather [n], a value for each of this rank's tokens, to [n * ranks].
+    """Gather [n, ...], values for each of this rank's tokens, to [n * ranks, ...].
 
     All ranks must compute the same loss from it: in the backward pass, each rank keeps its tokens' gradient.
     """
@@ -66,7 +66,7 @@ class _GatherTokens(torch.autograd.Function):
     def forward(ctx: Any, part: Tensor, group: dist.ProcessGroup) -> Tensor:
         ctx.group = group
         ctx.size = len(part)
-        gathered = part.new_empty(len(part) * group.size())
+        gathered = part.new_empty(len(part) * group.size(), *part.shape[1:])
         dist.all_gather_into_tensor(gathered, part.contiguous(), group=group)
         return gathered
 

@@ -13,12 +13,13 @@ from transformers import PreTrainedModel
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.image_processor import ImageInputs
 from rlt_trainer.policy.context_parallel import gather_tokens
-from rlt_trainer.policy.model_inputs import ModelInputs, pack_inputs, pad_inputs
+from rlt_trainer.policy.model_inputs import pack_inputs, pad_inputs
 from rlt_trainer.policy.packed_attention import Packing
 from rlt_trainer.policy.vision import TOKEN_INPUTS, embed_images, find_text_decoder
 
 Head = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
-"""Maps hidden states [M, H] and the tokens that follow them [M] to values [M] each."""
+"""Maps hidden states [M, H] and the tokens that follow them [M] to values [M] each, or [M, K] for K values. With `ids`,
+the tokens are [M, 1 + K]: the one that follows, and the K others."""
 
 
 def forward_responses(
@@ -29,9 +30,11 @@ def forward_responses(
     packed: bool,
     group: dist.ProcessGroup | None,
     images: ImageInputs | None = None,
+    ids: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Apply `head` to the hidden state before each response token: [B, T] each, 0 at padding.
+    """Apply `head` to the hidden state before each response token: [B, T] each, or [B, T, K], 0 at padding.
 
+    ids: [B, T, K], other tokens for `head`.
     group: the ranks that share each sequence. The sequences must then be packed and the same on all of these ranks.
     images: all prompts', for a vision-language model. Ranks do not share the sequences then.
     """
@@ -54,13 +57,16 @@ def forward_responses(
         use_cache=False,
         **({"packing": Packing.of(inputs.lengths, group, inputs.tokens.device)} if packed else {}),
     ).last_hidden_state.flatten(0, 1)
+    targets = inputs.targets
+    if ids is not None:
+        targets = torch.cat([targets[:, None], ids.flatten(0, 1).index_select(0, inputs.slots)], dim=-1)
     if group is None:
-        values = head(hidden[inputs.before], inputs.targets)
+        values = head(hidden[inputs.before], targets)
     else:
-        values = _apply_head_over_ranks(hidden, inputs, head, mine, group)
+        values = _apply_head_over_ranks(hidden, inputs.before, targets, head, mine, group)
     shape = sequences.responses.shape
     places = (inputs.slots // shape[1], inputs.slots % shape[1])
-    return tuple(each.new_zeros(shape).index_put(places, each) for each in values)
+    return tuple(each.new_zeros(*shape, *each.shape[1:]).index_put(places, each) for each in values)
 
 
 def _embed_images(
@@ -85,11 +91,11 @@ def find_decoder(model: PreTrainedModel) -> nn.Module:
 
 
 def _apply_head_over_ranks(
-    hidden: Tensor, inputs: ModelInputs, head: Head, mine: slice, group: dist.ProcessGroup
+    hidden: Tensor, before: Tensor, targets: Tensor, head: Head, mine: slice, group: dist.ProcessGroup
 ) -> tuple[Tensor, ...]:
-    """Apply `head` to this rank's hidden states [n, H], and gather the values of all ranks: [M] each."""
-    is_mine = (inputs.before >= mine.start) & (inputs.before < mine.stop)
-    positions = inputs.before[is_mine] - mine.start
-    values = head(hidden[positions], inputs.targets[is_mine])
-    by_token = (each.new_zeros(len(hidden)).index_copy(0, positions, each) for each in values)
-    return tuple(gather_tokens(each, group)[inputs.before] for each in by_token)
+    """Apply `head` to this rank's hidden states [n, H], and gather the values of all ranks: [M] each, or [M, K]."""
+    is_mine = (before >= mine.start) & (before < mine.stop)
+    positions = before[is_mine] - mine.start
+    values = head(hidden[positions], targets[is_mine])
+    by_token = (each.new_zeros(len(hidden), *each.shape[1:]).index_copy(0, positions, each) for each in values)
+    return tuple(gather_tokens(each, group)[before] for each in by_token)

@@ -59,9 +59,11 @@ def response_log_probs(
     packed: bool = False,
     group: dist.ProcessGroup | None = None,
     images: ImageInputs | None = None,
+    ids: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Log-probability of each response token and entropy of its distribution: [B, T] in float32, 0 at padding.
 
+    ids: [B, T, K], other tokens in its place. The first result then has the log-probabilities of all: [B, T, 1 + K].
     Both have a gradient. temperature: the sampling temperature, so that the values compare with the engine's.
     float32_head: model.castLmHeadToFp32.
     packed: without padding, for a model with packed_attention. group: the ranks that share each sequence.
@@ -73,32 +75,76 @@ def response_log_probs(
     def head(hidden: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         return token_log_probs(hidden, output.weight, getattr(output, "bias", None), targets, logits)
 
-    log_probs, entropy = forward_responses(model, sequences, head, packed=packed, group=group, images=images)
+    log_probs, entropy = forward_responses(model, sequences, head, packed=packed, group=group, images=images, ids=ids)
     return log_probs, entropy
+
+
+def response_top_log_probs(
+    model: PreTrainedModel,
+    sequences: Sequences,
+    *,
+    k: int,
+    vocabulary: int,
+    temperature: float,
+    float32_head: bool = False,
+    packed: bool = False,
+    group: dist.ProcessGroup | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The k highest log-probabilities in the place of each response token, without gradient, and their tokens:
+    [B, T, k] in float32 and int32, 0 at padding. Other arguments as for response_log_probs.
+
+    vocabulary: tokens from this number on are not among the k, but have their part of the probability.
+    """
+    output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    logits = LogitScale.of(model.config, temperature, float32=float32_head)
+
+    def head(hidden: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        return top_log_probs(hidden, output.weight, getattr(output, "bias", None), logits, k=k, vocabulary=vocabulary)
+
+    log_probs, ids = forward_responses(model, sequences, head, packed=packed, group=group)
+    return log_probs, ids
 
 
 def token_log_probs(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, logits: LogitScale
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of each target and entropy of its distribution: [N] each, float32 at least, with gradient.
+    """Log-probabilities of the targets, in their shape, and entropy of each distribution: [N]. float32 at least, with
+    gradient.
 
-    hidden: [N, H]; weight: [V, H]; bias: [V] or None; targets: [N], int64.
-    Memory: a chunk of logits for any N, and the gradient of the weights.
+    hidden: [N, H]; weight: [V, H]; bias: [V] or None; targets: [N], or [N, J] for J tokens in one place, int64.
+    Memory: a chunk of logits for any N and J, and the gradient of the weights.
     """
-    log_probs, entropy = _TokenLogProbs.apply(hidden, weight, bias, targets, logits)  # type: ignore[no-untyped-call]
-    return log_probs, entropy
+    several = targets if targets.dim() == 2 else targets[:, None]
+    log_probs, entropy = _TokenLogProbs.apply(hidden, weight, bias, several, logits)  # type: ignore[no-untyped-call]
+    return log_probs.view(targets.shape), entropy
+
+
+@torch.no_grad()
+def top_log_probs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: LogitScale, *, k: int, vocabulary: int
+) -> tuple[Tensor, Tensor]:
+    """The k highest log-probabilities of the first `vocabulary` tokens, in descending order, and these tokens: [N, k]
+    in float32 at least and in int32. Arguments and memory as for token_log_probs."""
+    log_probs = hidden.new_empty(len(hidden), k, dtype=torch.promote_types(hidden.dtype, torch.float32))
+    ids = hidden.new_empty(len(hidden), k, dtype=torch.int32)
+    for part in _chunks(hidden, weight):
+        scores, _ = _scores(hidden[part], weight, bias, logits)
+        highest, ids[part] = scores[:, :vocabulary].topk(k)
+        log_probs[part] = highest - scores.logsumexp(-1, keepdim=True)
+    return log_probs, ids
 
 
 class _TokenLogProbs(torch.autograd.Function):
     """With s = scale * cap(W h + b) and p = softmax(s): d log p_t / ds_i = [i = t] - p_i,
-    d H / ds_i = -p_i (log p_i + H)."""
+    d H / ds_i = -p_i (log p_i + H). Targets and log-probabilities are [N, J]."""
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, logits: LogitScale
     ) -> tuple[Tensor, Tensor]:
         precise = torch.promote_types(hidden.dtype, torch.float32)
-        log_probs, entropy, normalizer = (hidden.new_empty(len(hidden), dtype=precise) for _ in range(3))
+        log_probs = hidden.new_empty(targets.shape, dtype=precise)
+        entropy, normalizer = (hidden.new_empty(len(hidden), dtype=precise) for _ in range(2))
         for part in _chunks(hidden, weight):
             log_probs[part], entropy[part], normalizer[part] = _chunk(hidden[part], weight, bias, targets[part], logits)
         ctx.set_materialize_grads(False)  # entropies without a gradient save passes over the logits
@@ -113,7 +159,7 @@ class _TokenLogProbs(torch.autograd.Function):
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         logits: LogitScale = ctx.logits
         if grad_log_probs is None:
-            grad_log_probs = torch.zeros_like(entropy)
+            grad_log_probs = entropy.new_zeros(targets.shape)
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=entropy.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=entropy.dtype) if bias is not None and needs_bias else None
@@ -148,13 +194,13 @@ class _TokenLogProbs(torch.autograd.Function):
 def _chunk(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, logits: LogitScale
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-probabilities, entropies, and the logarithms of the softmax denominators: [n] each."""
+    """Return log-probabilities [n, J], entropies, and the logarithms of the softmax denominators: [n] each."""
     scores, _ = _scores(hidden, weight, bias, logits)
     maximum = scores.amax(-1)
     weights = (scores - maximum[:, None]).exp_()  # of the softmax, before their sum divides them
     total = weights.sum(-1)
     normalizer = maximum + total.log()
-    log_probs = scores.gather(-1, targets[:, None]).squeeze(-1) - normalizer
+    log_probs = scores.gather(-1, targets) - normalizer[:, None]
     return log_probs, normalizer - weights.mul_(scores).sum(-1) / total, normalizer
 
 
@@ -171,19 +217,20 @@ def _chunk_gradient(
 ) -> Tensor:
     """Return the gradient of the output layer's result: [n, V], in the dtype of `hidden`.
 
-    With g_lp and g_H the gradients of log-probability and entropy: dL/ds = p (-g_H (log p + H) - g_lp), plus g_lp at
-    the target. All but p, which the entropies alone need, and the slope is computed in place, in the memory of the
+    With g_lp and g_H the gradients of log-probabilities and entropy: dL/ds = p (-g_H (log p + H) - sum g_lp), plus g_lp
+    at each target. All but p, which the entropies alone need, and the slope is computed in place, in the memory of the
     scores.
     """
+    total = grad_log_probs.sum(-1, keepdim=True)
     scores, slope = _scores(hidden, weight, bias, logits)
     log_p = scores.sub_(normalizer[:, None])
     if grad_entropy is None:
-        gradient = log_p.exp_().mul_(-grad_log_probs[:, None])
+        gradient = log_p.exp_().mul_(-total)
     else:
         p = log_p.exp()
-        per_p = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(grad_log_probs[:, None])
+        per_p = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(total)
         gradient = per_p.mul_(p)
-    gradient.scatter_add_(-1, targets[:, None], grad_log_probs[:, None])
+    gradient.scatter_add_(-1, targets, grad_log_probs)
     if slope is not None:
         gradient.mul_(slope.mul_(logits.scale))  # chain rule from s to the logits
     elif logits.scale != 1:

@@ -7,9 +7,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlt_api.blocks.algorithm import Algorithm
+from rlt_api.blocks.algorithm import Algorithm, Distillation
 from rlt_trainer.algorithms.aggregation import aggregate
-from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, kl_loss
+from rlt_trainer.algorithms.losses import (
+    POLICY_LOSSES,
+    LossInputs,
+    TokenLoss,
+    distillation_advantages,
+    forward_kl_topk,
+    kl_loss,
+)
 from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.algorithms.rollout_correction import compute_weights, is_bypassed
 from rlt_trainer.algorithms.user_functions import load_user_function
@@ -30,11 +37,18 @@ class PolicyObjective:
         self._max_response_length = max_response_length
 
     def compute_share(
-        self, log_probs: Tensor, entropy: Tensor, micro: Experience, *, total_tokens: int, total_sequences: int
+        self,
+        log_probs: Tensor,
+        entropy: Tensor,
+        micro: Experience,
+        *,
+        total_tokens: int,
+        total_sequences: int,
+        top_log_probs: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Compute a micro-batch's share of the loss and the metrics of its mini-batch.
 
-        log_probs, entropy: [B, T], with gradient.
+        log_probs, entropy: [B, T], with gradient; top_log_probs: [B, T, K], of the tokens micro.teacher_ids.
         """
         algorithm = self._algorithm
         mask = micro.sequences.response_mask
@@ -69,14 +83,29 @@ class PolicyObjective:
             loss = loss + algorithm.kl_loss_coef * kl
             shares["actor/kl_loss"] = kl.detach()
         if distillation := algorithm.distillation:
-            assert micro.teacher_log_probs is not None
-            bound = distillation.loss_max_clamp
-            advantages = distillation_advantages(log_probs, micro.teacher_log_probs, mask, max_clamp=bound)
-            distilled = aggregated(self._loss_function(replace(inputs, advantages=advantages)).loss)
+            divergence = self._distill(distillation, inputs, micro.teacher_log_probs, top_log_probs)
+            distilled = aggregated(divergence.loss)
             loss = loss + distillation.loss_coef * distilled
             shares["distillation/loss"] = distilled.detach()
-            shares["distillation/abs_loss"] = masked_sum(advantages.abs(), mask) / tokens
+            shares |= {name: masked_sum(value, mask) / tokens for name, value in divergence.metrics.items()}
         return loss, shares
+
+    def _distill(
+        self,
+        distillation: Distillation,
+        inputs: LossInputs,
+        teacher_log_probs: Tensor | None,
+        top_log_probs: Tensor | None,
+    ) -> TokenLoss:
+        assert teacher_log_probs is not None
+        bound = distillation.loss_max_clamp
+        if distillation.loss_mode == "forward_kl_topk":
+            assert top_log_probs is not None
+            minimum = distillation.log_prob_min_clamp
+            return forward_kl_topk(top_log_probs, teacher_log_probs, inputs.mask, max_clamp=bound, min_log_prob=minimum)
+        advantages = distillation_advantages(inputs.log_probs, teacher_log_probs, inputs.mask, max_clamp=bound)
+        loss = self._loss_function(replace(inputs, advantages=advantages)).loss
+        return TokenLoss(loss, {"distillation/abs_loss": advantages.abs()})
 
     def _build_inputs(self, log_probs: Tensor, micro: Experience) -> LossInputs:
         algorithm = self._algorithm

@@ -187,6 +187,7 @@ class TrainWorker:
             mesh=mesh,
             training=config.training,
             temperature=config.rollout.temperature,
+            vocabulary=self._actor.model.config.get_text_config().vocab_size,
         )
 
     def begin_step(self, step: int) -> None:
@@ -280,11 +281,11 @@ class TrainWorker:
         with self.telemetry.measure("ref"):
             return (sequences.flatten(self._actor.ref_log_probs(sequences)),)
 
-    def teacher_log_probs(self, sequences: Sequences) -> tuple[TokenValues]:
-        """Compute log-probabilities under the teacher of the distillation."""
+    def teacher_log_probs(self, sequences: Sequences) -> tuple[TokenValues, ...]:
+        """Compute log-probabilities under the teacher of the distillation, and for forward_kl_topk their tokens."""
         assert self._teacher is not None
         with self.telemetry.measure("teacher"):
-            return (sequences.flatten(self._teacher.log_probs(sequences)),)
+            return tuple(sequences.flatten(each) for each in self._teacher.log_probs(sequences))
 
     def values(self, sequences: Sequences) -> tuple[TokenValues]:
         """Compute the critic's values."""

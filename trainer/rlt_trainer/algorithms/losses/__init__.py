@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rlt_trainer.algorithms.losses.covariance import clip_cov, kl_cov
-from rlt_trainer.algorithms.losses.distillation import distillation_advantages
+from rlt_trainer.algorithms.losses.distillation import distillation_advantages, forward_kl_topk
 from rlt_trainer.algorithms.losses.divergence import dppo_kl, dppo_tv
 from rlt_trainer.algorithms.losses.inputs import LossInputs, TokenLoss
 from rlt_trainer.algorithms.losses.kl_term import kl_loss
@@ -18,6 +18,7 @@ __all__ = [
     "PolicyLossFunction",
     "TokenLoss",
     "distillation_advantages",
+    "forward_kl_topk",
     "kl_loss",
     "value_loss",
 ]
