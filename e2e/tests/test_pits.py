@@ -134,9 +134,16 @@ def test_a_cluster_that_does_not_start_is_explained(cluster: Cluster, namespace:
     assert f"None of 2 nodes has {GPU} in allocatable" in held["status"]["message"]
     one, other = cluster.nodes()
     gpus.set(one, "1")
-    found = await_finding(cluster, namespace, accelerated, "GpusUnschedulable")
-    assert found["status"]["phase"] == "Pending"
-    assert f"Insufficient {GPU}" in found["status"]["message"]
+    await_finding(cluster, namespace, accelerated, "GpusUnschedulable")
+    await_job(
+        cluster,
+        namespace,
+        name,
+        # on a busy machine, containers of the head may crash meanwhile, which the status reports first
+        lambda job: job["status"]["phase"] == "Pending" and f"Insufficient {GPU}" in job["status"]["message"],
+        what=f"a second node with {GPU}",
+        timeout_s=EVENT_TIMEOUT_S,
+    )
     gpus.set(other, "1")
 
     found = await_finding(cluster, namespace, twice, "RayPortInUse")
