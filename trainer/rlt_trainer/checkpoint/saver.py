@@ -24,6 +24,7 @@ from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.checkpoint import marker, retention
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.parts import Parts
+from rlt_trainer.telemetry.lease import Lease
 
 Written = torch.futures.Future[list[WriteResult]]
 KEEPS_STAGER = TorchVersion(torch.__version__) >= "2.13"
@@ -51,14 +52,18 @@ class Saver:
         self._pending: tuple[int, Future[Metadata]] | None = None
         self._stager = _open_stager()
 
-    def save(self, step: int, parts: Parts, driver: DriverState, *, score: float | None = None) -> list[SaveOutcome]:
+    def save(
+        self, step: int, parts: Parts, driver: DriverState, *, score: float | None = None, lease: Lease | None = None
+    ) -> list[SaveOutcome]:
         """Save the checkpoint of `step`. Collective. Returns the outcomes of saves since the last call.
+
+        With a lease that is lost, the save ends the run: RuntimeError.
 
         With checkpoint.asynchronous it returns when the state is copied to host memory. It waits for an earlier save in
         the background first.
         """
         outcomes = self.collect_outcomes(wait=True)
-        writer = _Writer(self._checkpoints, step, driver, score=score, config=self._config)
+        writer = _Writer(self._checkpoints, step, driver, score=score, config=self._config, lease=lease)
         if self._config.asynchronous:
             if not KEEPS_STAGER:
                 self._stager = _open_stager()
@@ -122,7 +127,14 @@ class _Writer(FileSystemWriter):
     """
 
     def __init__(
-        self, checkpoints: Path, step: int, driver: DriverState, *, score: float | None, config: Checkpoint
+        self,
+        checkpoints: Path,
+        step: int,
+        driver: DriverState,
+        *,
+        score: float | None,
+        config: Checkpoint,
+        lease: Lease | None,
     ) -> None:
         super().__init__(marker.partial_directory(checkpoints, step))
         self._checkpoints = checkpoints
@@ -130,11 +142,13 @@ class _Writer(FileSystemWriter):
         self._driver = driver
         self._score = score
         self._config = config
+        self._lease = lease
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan  # prepare_global_plan creates the folder
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        self._check_lease()
         self._driver.write(marker.prepare(self._checkpoints, self._step))
         prepared: list[SavePlan] = super().prepare_global_plan(plans)
         return prepared
@@ -147,6 +161,7 @@ class _Writer(FileSystemWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
+        self._check_lease()
         origin = self._config.resume_from_path if self._config.resume == "path" else None
         marker.commit(self._checkpoints, self._step, score=self._score, origin=origin)
         # Step 0 is the policy after the warm-up, from which the reference is loaded.
@@ -157,6 +172,10 @@ class _Writer(FileSystemWriter):
             keep_best=self._config.keep_best,
             pinned=pinned,
         )
+
+    def _check_lease(self) -> None:
+        if self._lease:
+            self._lease.check()
 
 
 def describe_free_space(path: Path) -> str:

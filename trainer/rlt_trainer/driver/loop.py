@@ -304,6 +304,7 @@ class Trainer:
         self.generator.close()
         self.checkpoints.report_finished_saves(wait=True)
         self.reporter.stage("exporting", f"writing the model to {export}")
+        self.run_directory.check_lease()
         self.workers.all(TrainWorker.export, export)
         self.reporter.exported(export)
         self.engines.close()
