@@ -1097,6 +1097,19 @@ CASES = [
         cel=True,
     ),
     Case("preflight-command", "spec.preflight.command", {"preflight": {"command": ["./smoke.sh"]}}, "remove it"),
+    Case(
+        "in-place",
+        "spec.failurePolicy.restartPolicy",
+        {"failurePolicy": {"restartPolicy": "InPlace"}},
+        "set storage.claimName, or use Recreate",
+    ),
+    Case(
+        "in-place",
+        "spec.failurePolicy.restartPolicy",
+        {"failurePolicy": {"restartPolicy": "InPlace"}, "storage": {"claimName": "runs"}},
+        "use Recreate",
+        base=VERL,
+    ),
     Case("command", "spec.preflight.command", {"preflight": {"command": ["./smoke.sh --short"]}}, base=COMMAND),
     Case(
         "pause",

@@ -23,6 +23,7 @@ LEFT_OUT = {
     "storage.claimName": "mount a shared folder at storage.mountPath, or pass --storage",
     "storage.storageClassName": "mount a shared folder at storage.mountPath, or pass --storage",
     "storage.modelCache.claimName": "mount the folder with the models at its mountPath",
+    "failurePolicy.restartPolicy": "each attempt runs on the same Ray cluster there",
     "framework.runtimeEnv": "install the packages in the image or the environment there",
     "ttlSecondsAfterFinished": "delete the files yourself",
     "suspend": "cancel the job, and start it again",
