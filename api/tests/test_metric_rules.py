@@ -183,7 +183,7 @@ def test_the_validation_before_the_first_step_counts_from_the_first_reward_on() 
 
 
 def test_suites_of_other_steps_are_compared_with_themselves() -> None:
-    """The suite a runs after each step, and the harder suite b after every third one."""
+    """The suite a runs after each step, and the harder suite b after two of three."""
     steps: list[Metrics] = []
     for step in range(12):
         scores = {"val-core/a/sums/reward/mean@1": 0.9, **({"val-core/b/sums/reward/mean@1": 0.1} if step % 3 else {})}
