@@ -136,8 +136,8 @@ def hub(tmp_path: Path, **fields: Any) -> Data:
 @pytest.mark.usefixtures("cache")
 def test_a_hub_data_set_is_read_by_split(tmp_path: Path) -> None:
     data = hub(tmp_path)
-    assert data.hub
     data = data.model_copy(update={"filters": [DataFilter(column="level", values=["1", "2"])]})
+    assert data.hub
     splits = {split: data.hub.model_copy(update={"split": split}) for split in SPLITS}
     examples = {split: read_table(data.model_copy(update={"hub": each})) for split, each in splits.items()}
     assert {s: [(e.prompt, e.ground_truth) for e in found] for s, found in examples.items()} == {
