@@ -221,6 +221,11 @@ MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name"
         ({"rewards": [{"judge": {"baseUrl": "http://judge:8000", "model": "m"}}]}, "use http://judge:8000/v1"),
         ({"model": {"fromSeed": {}}, "training": {"learningRate": 0.01}}, None),
         ({"cluster": {"workers": [GPUS]}}, "workers[0].resources.cpu: 500m: is less than one CPU for each of the 8"),
+        (
+            {"training": {"totalSteps": 10}, "evaluation": [{"name": "test", "every": 11}]},
+            "spec.evaluation[0].every: 11: is above training.totalSteps 10",
+        ),
+        ({"training": {"totalSteps": 10}, "evaluation": [{"name": "test", "every": 10}]}, None),
         (FILES, "spec.data.files[0]: /data/a.parquet: is on no volume of the job (/mnt/rlt)"),
         ({**FILES, "storage": {"mountPath": "/data"}}, None),
         ({**FILES, "cluster": {"workers": [{"podTemplate": MOUNT}]}}, None),

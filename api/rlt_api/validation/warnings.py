@@ -10,6 +10,7 @@ from rlt_api.frameworks.command.shell_words import warn_shell_words
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.model import ApiModel
+from rlt_api.rules.evaluation import warn_late_suites
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.rules.services import warn_urls
 from rlt_api.rules.volume_size import warn_small_volume
@@ -94,6 +95,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
         yield from warn_small_volume(spec)
         yield from warn_paths_outside_volumes(spec)
         yield from warn_answer_form(spec)
+        yield from warn_late_suites(spec)
 
 
 def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
