@@ -144,9 +144,8 @@ class _Numbers:
         shape = _shrink(weight.shape, by_column)
         names = name_experts(name, weight) or [name]
         size = shape.numel() // len(names)
-        firsts = (
-            torch.arange(len(names)) * (size + 1) + self._next
-        )  # the numbers of two weights do not follow each other
+        # the numbers of two weights do not follow each other
+        firsts = torch.arange(len(names)) * (size + 1) + self._next
         numbers = (firsts[:, None] + torch.arange(size)).double().view(shape)
         columns = weight.shape[-1] if by_column else 1
         self._ranges += [
