@@ -42,7 +42,7 @@ bench-operator: machine environment ## measure the operator under load, and writ
 	@PYTHONPATH=bench $(PYTHON) -m operator_bench $(ARGUMENTS)
 
 bench-trainer: environment ## measure the trainer's speed, all rows or ROWS=..., and write the table of docs/performance.md
-	@PYTHONPATH=bench:trainer/oracles $(PYTHON) -m trainer_bench --rows "$(ROWS)"
+	@PYTHONPATH=bench:trainer/oracles:trainer/tests $(PYTHON) -m trainer_bench --rows "$(ROWS)"
 
 gpu-check: environment-of-gpu-check ## check the trainer on one GPU: CHECKS=..., BUDGET=900, GPU_PYTHON=python3; REHEARSE=1 on CPUs
 	@$(if $(REHEARSE),PYTHONPATH=bench $(PYTHON) -m gpu_bundle.rehearse,PYTHONPATH=$(GPU_CHECK_PATH) $(GPU_PYTHON) -m gpu_check \

@@ -33,6 +33,7 @@ from job_specs import (
     separate_engines,
     step,
     stop_timeout,
+    suite,
     tools,
     two_vendors,
     wandb,
@@ -112,6 +113,17 @@ CASES = [
     Case("framework", "spec.framework.overrides", {"framework.overrides": ["a=1"]}, "type: verl", cel=True),
     Case("framework", "spec.framework.command", {"framework.command": ["x"]}, cel=True, base=VERL),
     Case("framework-verl", "spec.algorithm.convention", {"algorithm.convention": "trl"}, "builtin", base=VERL),
+    Case(
+        "framework-verl",
+        "spec.evaluation[1]",
+        {
+            "evaluation": [
+                {"name": name, "data": {"files": [f"/mnt/rlt/{name}.parquet"]}, "every": 5} for name in ("a", "b")
+            ]
+        },
+        "add its files to the first suite",
+        base=VERL,
+    ),
     Case("framework-verl", "spec.checkpoint.keepBest", {"checkpoint.keepBest": True}, "remove it", base=VERL),
     Case("framework-devices", "spec.cluster.workers[0].accelerator", workers(), base=VERL),
     Case(
@@ -166,7 +178,6 @@ CASES = [
     ),
     Case("data-source", "spec.data", {"data.preset": None}),
     Case("data-source", "spec.data", {"data.hub.name": "openai/gsm8k"}, cel=True),
-    Case("data-source", "spec.data.valFiles", {"data.valFiles": ["/x.parquet"]}),
     Case("data-source", "spec.data.promptKey", {"data.promptKey": "question"}),
     Case("data-source", "spec.data.imageKey", {"data.imageKey": "images"}),
     Case(
@@ -180,6 +191,18 @@ CASES = [
     Case("dpo", "spec.data.preset", {"algorithm.dpo": {}}, "use files or hub with the columns prompt, chosen"),
     Case("dpo", "spec.data.overlongPrompts", pairs(overlongPrompts="left"), "use filter or error"),
     Case("dpo", "spec.data.answerKey", pairs(answerKey="best"), "remove it"),
+    Case(
+        "dpo",
+        "spec.evaluation[0].data.preset",
+        {**pairs(), **suite(data={"preset": "math"})},
+        "use files or hub with the columns prompt, chosen",
+    ),
+    Case(
+        "dpo",
+        "spec.evaluation[0].temperature",
+        {**pairs(), **suite(data={"files": ["/mnt/rlt/val.jsonl"]}, temperature=1.0)},
+        "remove it",
+    ),
     Case("dpo", "spec.rewards", {**pairs(), "rewards": [{"name": "exact"}]}, "remove it"),
     Case("dpo", "spec.rollout.responsesPerPrompt", {**pairs(), "rollout.responsesPerPrompt": 4}, "remove it"),
     Case(
@@ -213,10 +236,40 @@ CASES = [
     Case("data-files", "spec.data.files[0]", files("/data"), "list the files in it"),
     Case("data-files", "spec.data.path", {"data.preset": "gsm8k", "data.path": "data"}),
     Case(
-        "validation-data",
-        "spec.training.validation",
-        {**files("/data/train.parquet"), "training.validation.testFreq": 5},
-        "add spec.data.valFiles, or remove it",
+        "evaluation-data",
+        "spec.evaluation[0].data",
+        {**files("/data/train.parquet"), **suite()},
+        "add it with preset, files or hub",
+    ),
+    Case("evaluation-data", "spec.evaluation[0].data", suite(data={}), "add one of them"),
+    Case(
+        "evaluation-data",
+        "spec.evaluation[0].data",
+        suite(data={"preset": "math", "hub": {"name": "openai/gsm8k"}}),
+        "keep one of them",
+        cel=True,
+    ),
+    Case(
+        "evaluation-data",
+        "spec.evaluation[0].data.path",
+        suite(data={"preset": "digits", "path": "/data"}),
+        "remove it",
+        cel=True,
+    ),
+    Case(
+        "evaluation-data",
+        "spec.evaluation[0].data.answerKey",
+        suite(data={"preset": "math", "answerKey": "solution"}),
+        "add files",
+    ),
+    Case("evaluation", "spec.evaluation[0].every", suite(every=None), "such as 20", cel=True),
+    Case("evaluation", "spec.evaluation[0].responsesPerPrompt", suite(responsesPerPrompt=4), "use 1", cel=True),
+    Case("data-files", "spec.evaluation[0].data.files[0]", suite(data={"files": ["a.parquet"]}), "put it on a volume"),
+    Case(
+        "hub-name",
+        "spec.evaluation[0].data.hub.name",
+        suite(data={"hub": {"name": "https://huggingface.co/datasets/openai/gsm8k"}}),
+        "use openai/gsm8k",
     ),
     Case("command", "spec.framework.command", {"framework.command": ["python3 -m ray_program a=1"]}, base=COMMAND),
     Case(
@@ -1025,13 +1078,13 @@ CASES = [
     Case(
         "keep-best",
         "spec.checkpoint.saveFreq",
-        {"checkpoint.keepBest": True, "training.validation.testFreq": 2},
+        {"checkpoint.keepBest": True, **suite(every=2)},
         "use 2",
     ),
     Case(
         "keep-best",
         "spec.checkpoint.saveFreq",
-        {"checkpoint.keepBest": True, "checkpoint.saveFreq": 5, "training.validation.testFreq": 4},
+        {"checkpoint.keepBest": True, "checkpoint.saveFreq": 5, **suite(every=4)},
         "use 4",
     ),
     # environment

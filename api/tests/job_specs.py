@@ -96,6 +96,12 @@ def judge(options: Json | None = None, **changes: Any) -> Json:
     return {"rewards": [{"judge": block, **({"options": options} if options else {})}]}
 
 
+def suite(**changes: Any) -> Json:
+    """Return an evaluation of one suite."""
+    given = {"name": "test", "every": 5, **changes}
+    return {"evaluation": [{name: value for name, value in given.items() if value is not None}]}
+
+
 def tools(*given: Json) -> Json:
     """Return conversations with tools."""
     return {"rollout.multiTurn": {"tools": list(given)}}

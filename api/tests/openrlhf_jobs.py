@@ -17,10 +17,11 @@ OPENRLHF: dict[str, Any] = {
     "training": {"totalEpochs": 2, "trainBatchSize": 128},
     "rewards": [FUNCTION],
 }
+SUITE = {"name": "test", "data": {"files": ["/mnt/rlt/gsm8k/test.parquet"]}, "every": 5}
 COMPLETE = merged(
     OPENRLHF,
     {
-        "data.valFiles": ["/mnt/rlt/gsm8k/test.parquet"],
+        "evaluation": [SUITE],
         "model.lora": {"rank": 16},
         "algorithm": {
             "klLossCoef": 0,
@@ -32,7 +33,6 @@ COMPLETE = merged(
         "training.lrSchedule": {"type": "cosine"},
         "training.fsdp": {},
         "training.reference": {},
-        "training.validation": {},
     },
 )
 """Every block that OpenRLHF supports. Not valid: grpo has no critic."""
@@ -47,11 +47,12 @@ TABLE: dict[str, dict[str, Any]] = {
     "zero-2": {"training.fsdp": {"reshardAfterForward": False}},
     "ring-attention": {"training.contextParallelSize": 4},
     "compile": {"training.useTorchCompile": True, "model.enableGradientCheckpointing": False},
-    "validation": {
-        "data.valFiles": ["/mnt/rlt/gsm8k/test.parquet"],
-        "training.validation": {"testFreq": 5, "responsesPerPrompt": 4, "temperature": 0.7},
+    "validation": {"evaluation": [{**SUITE, "responsesPerPrompt": 4, "temperature": 0.7}]},
+    "hub": {
+        "data.files": None,
+        "data": {"hub": {"name": "org/math", "split": "train"}},
+        "evaluation": [{"name": "test", "data": {"hub": {"name": "org/math"}}, "every": 5}],
     },
-    "hub": {"data.files": None, "data": {"hub": {"name": "org/math", "split": "train", "valSplit": "test"}}},
     "columns": {"data.promptKey": "my question", "data.answerKey": "solution"},
     "lora": {"model.lora": {"rank": 8, "targetModules": ["q_proj", "v_proj"]}},
     "without-kl": {"algorithm.klLossCoef": 0},
@@ -81,7 +82,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "reward-model": {"rewards": [{"model": "org/reward-model"}]},
     "checkpoints": {
         "checkpoint": {"saveFreq": 5, "maxToKeep": 2, "keepBest": True},
-        **{"data.valFiles": ["/mnt/rlt/gsm8k/test.parquet"], "training.validation": {"testFreq": 5}},
+        "evaluation": [SUITE],
     },
     "no-resume": {"checkpoint": {"saveFreq": 5, "resume": "never"}},
     "trackers": {"observability": {"wandb": {"apiKey": {"name": "w", "key": "k"}, "project": "p"}, "tensorboard": {}}},

@@ -13,7 +13,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 GROUP = VERL["cluster"]["workers"][0]
 CLASS = {"function": {"name": "team.rewards:LengthReward", "configMap": "rewards"}}
 ROLL: dict[str, Any] = {**VERL, "framework": {"type": "roll"}, "data": {"files": ["/mnt/rlt/math/train.jsonl"]}}
-VALIDATION = {"data.valFiles": ["/mnt/rlt/math/test.jsonl"], "training.validation": {"testFreq": 5}}
+SUITE = {"name": "test", "data": {"files": ["/mnt/rlt/math/test.jsonl"]}, "every": 5}
 TRAIN = "actor_train"
 INFER = "actor_infer"
 OPTIONS = "strategy_args.strategy_config"
@@ -21,7 +21,7 @@ MEGATRON = [f"{TRAIN}.strategy_args.strategy_name=megatron_train"]
 COMPLETE = merged(
     ROLL,
     {
-        **VALIDATION,
+        "evaluation": [SUITE],
         "model.lora": {"rank": 16},
         "rewards": [CLASS],
         "algorithm": {"klInReward": {"type": "adaptive"}, "rolloutCorrection": {}, "critic": {}},
@@ -53,7 +53,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "ulysses": {"training.contextParallelSize": 4, "model.useRemovePadding": True},
     "no-checkpointing": {"model.enableGradientCheckpointing": False},
     "timeout": {"training.collectiveTimeoutSeconds": 5400},
-    "validation": {**VALIDATION, "training.validation": {"testFreq": 5, "responsesPerPrompt": 4, "temperature": 0.7}},
+    "validation": {"evaluation": [{**SUITE, "responsesPerPrompt": 4, "temperature": 0.7}]},
     "lengths": {"data.maxPromptLength": 2048, "data.maxResponseLength": 16384},
     "files": {"data.files": ["/mnt/rlt/a.parquet", "/mnt/rlt/${b}.parquet"], "data.promptKey": "chat"},
     "local-model": {"model.path": "/mnt/rlt/models/qwen", "model.trustRemoteCode": True},

@@ -42,6 +42,7 @@ NO_COUNTERPART = {
     "spec.rollout.workerGroup": "only for mode separate",
     "spec.algorithm.rolloutCorrection.rejectionThreshold": "only with rejection",
     "spec.checkpoint.resumeFromPath": "tested with resume: path",
+    "spec.evaluation[].name": "only rlt's trainer has it in its metrics",
     "spec.checkpoint.resumeFromJob": "the operator replaces it by resumeFromPath",
 }
 REJECTED: Mapping[str, Any] = {
@@ -53,6 +54,8 @@ REJECTED: Mapping[str, Any] = {
     "spec.data.mixture": [{"source": "a", "weight": 2}],
     "spec.rewards[].env": [{"name": "A", "value": "b"}],
     "spec.rewards[].judge": {"baseUrl": "http://judge", "model": "m"},
+    "spec.evaluation[].data.hub": {"name": "openai/gsm8k"},
+    "spec.evaluation[].data.filters": [{"column": "level", "values": ["5"]}],
     "spec.algorithm.advantageFunction": {"name": "a:b"},
     "spec.algorithm.policyLossFunction": {"name": "a:b"},
     "spec.algorithm.distillation": {"modelPath": "/models/teacher"},
@@ -61,12 +64,17 @@ REJECTED: Mapping[str, Any] = {
     "spec.rollout.multiTurn": {"environment": "calculator"},
 }
 """Blocks that verl does not support -> an example."""
-SUPPORTED = {("openrlhf", "spec.data.hub"), ("roll", "spec.rollout.staleness")}
+SUPPORTED = {
+    ("openrlhf", "spec.data.hub"),
+    ("openrlhf", "spec.evaluation[].data.hub"),
+    ("roll", "spec.rollout.staleness"),
+}
 """The fields above that another framework supports."""
 REJECTED_BLOCKS = {("roll", "spec.algorithm.overlongBuffer.penaltyFactor")}
 """Framework and field of a rejected block that needs other fields."""
 SAMPLES: Mapping[str, Any] = {
     "spec.data.path": None,
+    "spec.evaluation[].data.path": None,
     "spec.rollout.engineKwargs": {"a": 1},
     "spec.rewards[].options": {"a": 1},
     "spec.rewards[].function.name": "a:b",

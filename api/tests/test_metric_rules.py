@@ -148,7 +148,7 @@ def test_a_higher_level_of_the_gradient_becomes_the_median() -> None:
 
 
 def validations(*scores: float, rewards: tuple[float, ...]) -> list[Metrics]:
-    """Two steps without and one with validation, as with a testFreq of 3."""
+    """Two steps without and one with validation, as of a suite with every: 3."""
     steps: list[Metrics] = []
     for score, reward in zip(scores, rewards, strict=True):
         step = {"critic/rewards/mean": reward}
@@ -179,7 +179,18 @@ def test_a_negative_validation_score_can_be_lost() -> None:
 
 def test_the_validation_before_the_first_step_counts_from_the_first_reward_on() -> None:
     history = record(MetricHistory(), 0, {"val-core/a/reward/mean@1": 0.9}, DEFAULTS)
-    assert history.best is None
+    assert history.best == {}
+
+
+def test_suites_of_other_steps_are_compared_with_themselves() -> None:
+    """The suite a runs after each step, and the harder suite b after two of three."""
+    steps: list[Metrics] = []
+    for step in range(12):
+        scores = {"val-core/a/sums/reward/mean@1": 0.9, **({"val-core/b/sums/reward/mean@1": 0.1} if step % 3 else {})}
+        steps.append({"critic/rewards/mean": 0.5 + step / 100, **scores})
+    assert find_broken(steps) == []
+    falling = [{**step, "val-core/a/sums/reward/mean@1": 0.9 - 0.1 * n} for n, step in enumerate(steps)]
+    assert find_broken(falling) == ["rewardHacking"]
 
 
 def test_short_answers_are_not_truncated() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cases import CASES, Case
-from job_specs import BUILTIN, COMMAND, QWEN_7B, Json, env, files, gpus, merged, separate_engines
+from job_specs import BUILTIN, COMMAND, QWEN_7B, Json, env, files, gpus, merged, separate_engines, suite
 
 from rlt_api.rules.environment import find_meant_name, known_names
 from rlt_api.rules.layout import count_train_workers
@@ -55,7 +55,7 @@ VALID += [{"cluster.image": image} for image in IMAGES]
 VALID += [{"model": {"path": path, "fromSeed": None}, **gpus(8)} for path in MODELS]
 VALID += [
     {**files("/mnt/rlt/a.parquet", "/mnt/rlt/b.jsonl", "/mnt/rlt/c.json")},
-    {**files("/mnt/rlt/a.parquet"), "data.valFiles": ["/mnt/rlt/b.parquet"], "training.validation.testFreq": 5},
+    {**files("/mnt/rlt/a.parquet"), **suite(data={"files": ["/mnt/rlt/b.parquet"]})},
     {"rollout.multiTurn.environment": "mine.games:Chess"},
     {"storage": {"claimName": "c", "mountPath": "/tmp/runs"}},
 ]

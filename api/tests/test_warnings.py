@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,6 +37,25 @@ def test_the_examples_have_no_settings_without_effect(path: Path) -> None:
     for job in jobs:
         found = find_warnings(RLTrainingJobSpec.model_validate(job["spec"]))
         assert not [each for each in found if "does not use" in each or "without a correction" in each]
+
+
+@pytest.mark.parametrize(
+    ("path", "storage", "env", "expected"),
+    [
+        ("Qwen/Qwen3-8B", {}, [], True),
+        ("Qwen/Qwen3-8B", {"claimName": "runs"}, [], False),
+        ("Qwen/Qwen3-8B", {"modelCache": {"claimName": "models", "readOnly": True}}, [], False),
+        ("Qwen/Qwen3-8B", {"hfHome": "/opt/models"}, [], False),
+        ("Qwen/Qwen3-8B", {}, [{"name": "HF_HUB_OFFLINE", "value": "1"}], False),
+        ("/opt/models/qwen3", {}, [], False),
+    ],
+)
+def test_a_download_that_no_volume_keeps(
+    path: str, storage: dict[str, Any], env: list[dict[str, str]], expected: bool
+) -> None:
+    spec = {"model": {"path": path}, "storage": storage, "cluster": {"env": env}}
+    found = list(find_warnings(RLTrainingJobSpec.model_validate(spec)))
+    assert any("each pod of each attempt downloads it" in each for each in found) is expected
 
 
 def test_invalid_jobs_have_warnings_as_well() -> None:
@@ -201,6 +221,11 @@ MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name"
         ({"rewards": [{"judge": {"baseUrl": "http://judge:8000", "model": "m"}}]}, "use http://judge:8000/v1"),
         ({"model": {"fromSeed": {}}, "training": {"learningRate": 0.01}}, None),
         ({"cluster": {"workers": [GPUS]}}, "workers[0].resources.cpu: 500m: is less than one CPU for each of the 8"),
+        (
+            {"training": {"totalSteps": 10}, "evaluation": [{"name": "test", "every": 11}]},
+            "spec.evaluation[0].every: 11: is above training.totalSteps 10",
+        ),
+        ({"training": {"totalSteps": 10}, "evaluation": [{"name": "test", "every": 10}]}, None),
         (FILES, "spec.data.files[0]: /data/a.parquet: is on no volume of the job (/mnt/rlt)"),
         ({**FILES, "storage": {"mountPath": "/data"}}, None),
         ({**FILES, "cluster": {"workers": [{"podTemplate": MOUNT}]}}, None),
@@ -211,7 +236,8 @@ MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name"
     ],
 )
 def test_an_unlikely_value_is_warned_about(spec: dict[str, Any], expected: str | None) -> None:
-    found = [each for each in find_warnings(RLTrainingJobSpec.model_validate(spec)) if "memory" not in each]
+    warnings = find_warnings(RLTrainingJobSpec.model_validate(spec))
+    found = [each for each in warnings if not re.search("memory|downloads it", each)]
     assert len(found) == (expected is not None), found
     assert not expected or expected in found[0]
 

@@ -33,7 +33,7 @@ FUNCTION = {"function": {"name": "scoring:compute_score", "configMap": "rewards"
 COMPLETE = merged(
     VERL,
     {
-        "data.valFiles": ["/mnt/rlt/gsm8k/test.parquet"],
+        "evaluation": [{"name": "test", "data": {"files": ["/mnt/rlt/gsm8k/test.parquet"]}, "every": 5}],
         "model.lora": {"rank": 16},
         "rewards": [FUNCTION],
         "algorithm": {
@@ -47,7 +47,6 @@ COMPLETE = merged(
         "training.lrSchedule": {},
         "training.fsdp": {},
         "training.reference": {},
-        "training.validation": {},
     },
 )
 """Every block that verl supports. Not valid: a critic and group filtering exclude each other."""
@@ -89,8 +88,13 @@ TABLE: dict[str, dict[str, Any]] = {
     "ulysses": {"training.contextParallelSize": 4, "model.useRemovePadding": True},
     "compile": {"training.useTorchCompile": True, "model.enableGradientCheckpointing": False},
     "validation": {
-        "data.valFiles": ["/mnt/rlt/gsm8k/test.parquet"],
-        "training.validation": {"testFreq": 5, "beforeTrain": True, "responsesPerPrompt": 4, "temperature": 0.7},
+        "evaluation": [
+            {
+                "name": "test",
+                "data": {"files": ["/mnt/rlt/gsm8k/test.parquet"]},
+                **{"every": 5, "beforeTrain": True, "responsesPerPrompt": 4, "temperature": 0.7},
+            }
+        ],
     },
     "lengths": {"data.maxPromptLength": 2048, "data.maxResponseLength": 16384, "data.overlongPrompts": "left"},
     "files": {"data.files": ["/mnt/rlt/my data/a.parquet", "/mnt/rlt/b,c=d.parquet"], "data.promptKey": "messages"},

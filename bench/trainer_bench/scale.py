@@ -1,20 +1,25 @@
-"""The table of docs/scale.md: `.venv/bin/python -m trainer_bench.scale` with PYTHONPATH=bench. Arithmetic alone.
+"""The tables of docs/scale.md: `.venv/bin/python -m trainer_bench.scale` with PYTHONPATH=bench. Arithmetic alone.
 
-The formulas are from the page. The job has colocated engines of one device, one epoch, no critic and no context
-parallelism.
+The formulas are from the page. The job of the first table has colocated engines of one device, one epoch, no critic and
+no context parallelism. The second table has the weight sync of two mixtures of experts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlt_trainer.rollout.buckets import BUCKET_BYTES, pack_buckets
+from rlt_trainer.rollout.expert_stacks import iterate_experts
 
 PARAMETERS = 8.2e9
 ROWS_PER_RANK = 32
 PROMPT_TOKENS = 512
 RESPONSE_TOKENS = 2000
 LONGEST = 8192
-BUCKET_BYTES = 256 * 2**20
-"""rlt_trainer.rollout.buckets.BUCKET_BYTES"""
 RECEIVED_BYTES = 9
 """Of a response token from an engine: int32 token, float32 log-probability, whether it was sampled."""
 TOKEN_BYTES = 4
@@ -31,6 +36,12 @@ ENGINE_CALLS = 6
 DRIVER_S_PER_TOKEN = 0.18e-6
 DRIVER_S_PER_RANK = 1.9e-3
 """CPU seconds of the driver per token and per rank, measured by the rows driver and ranks."""
+EXPERTS = 128
+VOCABULARY = 151_936
+HEAD = 128
+"""Width of a head."""
+SUM_BYTES = 75
+"""Of a weight's sums in the messages of a verified sync."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +106,87 @@ class Scale:
         return TOKEN_BYTES * self.responses * PROMPT_TOKENS + (TOKEN_BYTES + MASK_BYTES) * self._response_tokens
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """A Qwen3-MoE with untied embeddings (config.json of its repository)."""
+
+    name: str
+    layers: int
+    hidden: int
+    intermediate: int
+    """Of an expert."""
+    heads: int
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield the weights as a train worker sends them, in bfloat16, without memory."""
+        queries = self.heads * HEAD
+        values = 4 * HEAD
+        shapes = {
+            "q_proj": (queries, self.hidden),
+            "k_proj": (values, self.hidden),
+            "v_proj": (values, self.hidden),
+            "o_proj": (self.hidden, queries),
+            "q_norm": (HEAD,),
+            "k_norm": (HEAD,),
+            "input_layernorm": (self.hidden,),
+            "post_attention_layernorm": (self.hidden,),
+            "mlp.gate": (EXPERTS, self.hidden),
+            "mlp.experts.0.gate_proj": (EXPERTS, self.intermediate, self.hidden),
+            "mlp.experts.0.up_proj": (EXPERTS, self.intermediate, self.hidden),
+            "mlp.experts.0.down_proj": (EXPERTS, self.hidden, self.intermediate),
+        }
+        yield "embed_tokens.weight", _outline(VOCABULARY, self.hidden)
+        yield "lm_head.weight", _outline(VOCABULARY, self.hidden)
+        yield "norm.weight", _outline(self.hidden)
+        for layer in range(self.layers):
+            for name, shape in shapes.items():
+                yield f"layers.{layer}.{name}.weight", _outline(*shape)
+
+
+MIXTURES = (Mixture("30B-A3B", 48, 2048, 768, 32), Mixture("235B-A22B", 94, 4096, 1536, 64))
+
+
+def render_syncs() -> str:
+    """Render the table of weight syncs as Markdown. In separate mode, half of the GPUs belong to engines."""
+    lines: dict[str, list[str]] = {}
+    for mixture in MIXTURES:
+        for gpus in (16, 128):
+            values = {"": f"{mixture.name}, {gpus} GPUs", **describe_sync(mixture, gpus)}
+            for name, value in values.items():
+                lines.setdefault(name, []).append(value)
+    header, *rows = (f"| {name} | {' | '.join(values)} |" for name, values in lines.items())
+    return "\n".join([header, "|---|" + "---:|" * 4, *rows])
+
+
+def describe_sync(mixture: Mixture, gpus: int) -> dict[str, str]:
+    """Return the bytes and the messages of a sync by their names."""
+    buckets = list(pack_buckets(mixture.weights(), _allocate, limit=BUCKET_BYTES))
+    count = sum(1 for _ in iterate_experts(mixture.weights()))
+    size = sum(tensor.nbytes for _, tensor in mixture.weights())
+    half = gpus // 2
+    return {
+        "weights in the files": f"{count:,}",
+        "tensors in the messages, with stacks of experts": f"{sum(len(each.layouts) for each in buckets):,}",
+        "buckets": f"{len(buckets):,}",
+        "weights, GB": f"{size / 1e9:.1f}",
+        "colocated: a rank receives to gather them, GB": f"{size * (gpus - 1) / gpus / 1e9:.1f}",
+        "colocated: messages of all ranks to their engines": f"{(len(buckets) + 1) * gpus:,}",
+        "separate: a rank receives to gather them, GB": f"{size * (half - 1) / half / 1e9:.1f}",
+        "separate: rank 0 sends, GB": f"{size / 1e9:.1f}",
+        "separate: broadcasts of NCCL": f"{len(buckets):,}",
+        "separate: broadcasts of gloo": f"{2 * (len(buckets) + 1):,}",
+        "sums through the driver, engines of 8 devices, MB": f"{SUM_BYTES * count * (1 + gpus // 8) / 1e6:.1f}",
+    }
+
+
+def _outline(*shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.bfloat16, device="meta")
+
+
+def _allocate(size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.uint8, device="meta")
+
+
 def render() -> str:
     """Render the table as Markdown."""
     scales = [Scale(gpus) for gpus in (8, 64, 256, 1024)]
@@ -121,4 +213,4 @@ def render() -> str:
 
 
 if __name__ == "__main__":
-    print(render())
+    print(render(), render_syncs(), sep="\n\n")

@@ -15,6 +15,7 @@ from rlt_api.blocks.algorithm import (
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.cluster import Cluster, Head, WorkerGroup
 from rlt_api.blocks.data import Curriculum, Data, DataFilter, DataShare, HubDataset, InlineExample
+from rlt_api.blocks.evaluation import Evaluation, EvaluationData, HubTestSet
 from rlt_api.blocks.framework import Framework, PrepareStep, RuntimeEnv
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.metric_rules import (
@@ -47,7 +48,7 @@ from rlt_api.blocks.rewards import Judge, Reward, RewardFunction
 from rlt_api.blocks.rollout import McpServer, MultiTurn, Rollout, Staleness, Tool
 from rlt_api.blocks.scheduling import Scheduling, Topology
 from rlt_api.blocks.storage import ModelCache, Storage
-from rlt_api.blocks.training import Fsdp, LearningRateSchedule, Reference, Training, Validation, Warmup
+from rlt_api.blocks.training import Fsdp, LearningRateSchedule, Reference, Training, Warmup
 from rlt_api.spec.job_spec import RLTrainingJobSpec, RuntimeReference
 
 __all__ = [
@@ -64,6 +65,8 @@ __all__ = [
     "Dpo",
     "EntropyCollapse",
     "EnvVar",
+    "Evaluation",
+    "EvaluationData",
     "FailurePolicy",
     "FilterGroups",
     "Framework",
@@ -72,6 +75,7 @@ __all__ = [
     "GradientSpikes",
     "Head",
     "HubDataset",
+    "HubTestSet",
     "IdleAccelerators",
     "InlineExample",
     "Judge",
@@ -117,7 +121,6 @@ __all__ = [
     "Training",
     "TrainingBound",
     "Truncation",
-    "Validation",
     "Wandb",
     "Warmup",
     "WorkerGroup",

@@ -36,6 +36,7 @@ class Blocks(TypedDict, total=False):
     rewards: Sequence[blocks.Reward | Json]
     algorithm: blocks.Algorithm | Json
     training: blocks.Training | Json
+    evaluation: Sequence[blocks.Evaluation | Json]
     rollout: blocks.Rollout | Json
     cluster: blocks.Cluster | Json
     network: blocks.Network | Json

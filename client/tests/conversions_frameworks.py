@@ -94,7 +94,9 @@ FRAMEWORKS = (
         "trainer.save_freq=-1 actor_rollout_ref.rollout.name=sglang",
         {
             "model.lora": {"rank": 32, "targetModules": ["all-linear"]},
-            "data.valFiles": ["/d/a.parquet", "/d/b.parquet"],
+            "evaluation": [
+                {"name": "validation", "data": {"files": ["/d/a.parquet", "/d/b.parquet"]}, "beforeTrain": True}
+            ],
         },
         ("actor_rollout_ref.rollout.name=sglang: spec.rollout.engine does not take this value",),
         "builtin",
@@ -136,6 +138,32 @@ FRAMEWORKS = (
         "num_nodes: 1\nnum_gpus_per_node: 8\npretrain: /m/q\nactor_train: {device_mapping: 'list(range(0,16))'}\n",
         {f"{WORKERS}.replicas": 1},
         ("actor_train.device_mapping list(range(0,16)): names device 15, and the job has 8",),
+    ),
+    Conversion(
+        "a validation of verl without files",
+        f"{VERL} data.train_files=/d/a.parquet actor_rollout_ref.model.path=/m/q trainer.test_freq=5",
+        left_out=('evaluation {"every": 5, "beforeTrain": true}: it has no files: set spec.evaluation[].data',),
+        to="builtin",
+    ),
+    Conversion(
+        "a validation of verl that never runs",
+        f"{VERL} {SETTINGS} trainer.test_freq=-1 trainer.val_before_train=False",
+        left_out=("evaluation ",),
+        to="builtin",
+    ),
+    Conversion(
+        "a validation of verl",
+        f"{VERL} {SETTINGS} trainer.test_freq=5 trainer.val_before_train=False "
+        "actor_rollout_ref.rollout.val_kwargs.n=4 actor_rollout_ref.rollout.val_kwargs.temperature=0.6",
+        {
+            "evaluation[].name": "validation",
+            "evaluation[].data": {"files": ["/d/test.parquet"]},
+            "evaluation[].every": 5,
+            "evaluation[].beforeTrain": False,
+            "evaluation[].responsesPerPrompt": 4,
+            "evaluation[].temperature": 0.6,
+        },
+        to="builtin",
     ),
     Conversion(
         "an unknown setting",

@@ -100,12 +100,29 @@ def test_the_paths_in_the_arguments_of_a_known_program_are_checked(
 
 HUB = {"model": {"path": "org/a", "revision": "v1"}, "data": {"hub": {"name": "org/rows"}, "promptKey": "q"}}
 
+SUITE = {"name": "test", "data": {"hub": {"name": "org/rows"}}, "every": 5}
+
+
+def test_the_files_of_suites_are_checked() -> None:
+    suites = [{**SUITE, "name": path[1:2], "data": {"files": [path]}} for path in ("/a.jsonl", "/b.jsonl")]
+    spec = o.job({"data": {"files": ["/a.jsonl"]}, "evaluation": suites}).spec
+    assert spec
+    assert list_data_files(spec) == ["/a.jsonl", "/b.jsonl"]
+
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         (HUB, [Repository("org/a", "model", "v1"), Repository("org/rows", "dataset", None)]),
         ({"model": {"path": "/m"}}, []),
+        (
+            {**HUB, "evaluation": [SUITE, {**SUITE, "name": "math", "data": {"preset": "math"}}]},
+            [
+                Repository("org/a", "model", "v1"),
+                Repository("org/rows", "dataset", None),
+                Repository("DigitalLearningGmbH/MATH-lighteval", "dataset", None),
+            ],
+        ),
         ({"framework": {"type": "command", "command": VERL}}, [Repository("Qwen/Qwen2.5-7B", "model", None)]),
         ({"framework": {"type": "command", "command": [*OPENRLHF, "--critic_pretrain=org/a", "--use_ms"]}}, []),
         ({"framework": {"type": "command", "command": ["python3", "train.py", "model=org/a"]}}, []),

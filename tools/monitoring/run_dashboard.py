@@ -43,8 +43,8 @@ LEARNING = Row(
               "Mean reward of each step's responses. Constant 0: the task is too hard or the reward never matches. "
               "Constant 1: the task is too easy, and the advantages are 0.",
               (query_driver("rlt_trainer_reward_mean"),), width=16),
-        Panel("Validation", "Metrics over the validation set.",
-              (query_driver("rlt_trainer_validation_overall", "{{job}} {{metric}}"),), requires="training.validation"),
+        Panel("Evaluation", "Metrics over each suite of spec.evaluation.",
+              (query_driver("rlt_trainer_validation_overall", "{{job}} {{metric}}"),), requires="evaluation"),
         Panel("KL to the reference",
               "Mean KL divergence to the reference model. A fast increase: the policy diverges from it.",
               (Query(f"rlt_trainer_kl{JOB} or rlt_trainer_reward_kl{JOB}"),), requires="a reference model",

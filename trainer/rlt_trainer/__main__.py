@@ -22,7 +22,10 @@ TERMINATED = 143
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
 PROGRAMS = {
-    "compare": ("rlt_trainer.evaluation.compare", "compare two validations, with confidence intervals"),
+    "compare": (
+        "rlt_trainer.evaluation.compare",
+        "compare evaluations of one run or two, with confidence intervals",
+    ),
     "prepare": ("rlt_trainer.data.prepare", "write a published data set as parquet files in verl's format"),
     "replay": ("rlt_trainer.driver.replay", "repeat the updates of a recorded step"),
     "trace": ("rlt_trainer.telemetry.chrome_trace", "print a run's spans as a trace for Perfetto"),

@@ -1,6 +1,7 @@
 """A program of openai-agents, in an environment without the trainer: `python agents_program.py QUESTION`.
 
-Its settings are openai-agents' for any server but OpenAI's. The server and the key are in the environment.
+The first run uses Responses, the default of openai-agents, the second one Chat Completions. The server and the key are
+in the environment.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import sys
 
 from agents import Agent, Runner, function_tool, set_default_openai_api, set_tracing_disabled
 
-set_default_openai_api("chat_completions")
-set_tracing_disabled(True)
+set_tracing_disabled(True)  # traces are sent to OpenAI
 
 
 def add(a: int, b: int) -> int:
@@ -27,6 +27,7 @@ def multiply(a: int, b: int) -> int:
 async def main(question: str) -> None:
     agent = Agent(name="Calculator", instructions="Use the tools.", tools=[function_tool(add), function_tool(multiply)])
     print((await Runner.run(agent, question)).final_output)
+    set_default_openai_api("chat_completions")
     streamed = Runner.run_streamed(agent, "Say goodbye.")
     async for _ in streamed.stream_events():
         pass

@@ -16,9 +16,10 @@ from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.cluster.worker_group import WorkerGroup
-from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.dataset import EvaluationSet, PromptDataset
 from rlt_trainer.data.pairs import PairSet
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.data.suites import load_suites
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.driver.engine_processes import EngineProcess
 from rlt_trainer.driver.engines import Engines
@@ -68,7 +69,7 @@ def train(config: TrainingConfig) -> list[dict[str, Any]]:
                 workers=workers,
                 engines=engines,
                 prompts=PromptDataset.load(config.data, tokenizer, **sources),
-                validation=ValidationSet.load(config.data, tokenizer, **sources),
+                suites=load_suites(config, lambda data: EvaluationSet.load(data, tokenizer, **sources)),
                 tokenizer=tokenizer,
                 scorer=scorer,
                 reporter=Reporter(server, run, total_steps=config.training.total_steps),
@@ -93,8 +94,8 @@ def train_on_pairs(config: TrainingConfig) -> list[dict[str, Any]]:
             PreferenceTrainer(
                 config,
                 workers=cast(WorkerGroup[TrainWorker], OneWorker(config)),
-                training=PairSet.load(config.data, tokenizer, "train"),
-                validation=PairSet.load(config.data, tokenizer, "test"),
+                training=PairSet.load(config.data, tokenizer),
+                suites=load_suites(config, lambda data: PairSet.load(data, tokenizer)),
                 tokenizer=tokenizer,
                 reporter=Reporter(server, run, total_steps=config.training.total_steps),
                 run=run,

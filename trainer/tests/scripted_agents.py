@@ -141,7 +141,7 @@ def misuse(prompt: Prompt) -> float:
     for make in (
         lambda: OpenAI().chat.completions.create(model="gpt-4o", messages=[user("a")]),
         lambda: OpenAI(api_key="guess").chat.completions.create(model="policy", messages=[user("a")]),
-        lambda: OpenAI().responses.create(model="policy", input="a"),
+        lambda: OpenAI().embeddings.create(model="policy", input="a"),
     ):
         try:
             make()

@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parents[2] / "core" / "tests" / "golden"
 """The manifests that the operator creates for jobs."""
 MakeConfig = Callable[..., TrainingConfig]
 PLAIN = [{"prompt": "1+1=", "answer": "2"}]
-VALIDATED = {"validation": {"testFreq": 1}}
+EVALUATED = [{"name": "test", "every": 1}]
 
 
 def run(config: TrainingConfig, tmp_path: Path) -> int:
@@ -39,7 +39,11 @@ def run(config: TrainingConfig, tmp_path: Path) -> int:
         ({"data": {"maxPromptLength": 2}}, "data.maxPromptLength 2 is shorter than each of the 8000"),
         ({"data": {"preset": None, "files": ["/nowhere/a.parquet"]}}, "data.files /nowhere/a.parquet: no such file"),
         ({"training": {"totalEpochs": 1, "trainBatchSize": 8004}}, "do not fill one batch"),
-        ({"data": {"preset": None, "inline": PLAIN}, "training": VALIDATED}, "the data has no validation set"),
+        ({"data": {"preset": None, "inline": PLAIN}, "evaluation": EVALUATED}, "evaluation test: data is required"),
+        (
+            {"evaluation": [{**EVALUATED[0], "data": {"files": ["/nowhere/a.jsonl"]}}]},
+            "evaluation test: data.files /nowhere/a.jsonl: no such file",
+        ),
         ({"algorithm": {"critic": {"modelPath": "/nowhere/critic"}}}, "/nowhere/critic"),
     ],
 )

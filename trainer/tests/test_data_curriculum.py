@@ -13,7 +13,7 @@ from in_process import train
 from rlt_api.blocks.data import Data
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.prompt import Prompt
 
 LEVELS = [3.0, 1.0, 2.0, 1.0, 3.0, 2.5, 1.0, 2.0]
@@ -94,15 +94,6 @@ def test_difficulties_are_read_from_the_column(tmp_path: Path) -> None:
 def test_a_row_without_a_number_is_rejected(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load(tmp_path, [{"prompt": "q", "answer": "a", **row}])
-
-
-def test_validation_data_needs_no_difficulty(tmp_path: Path) -> None:
-    files = {
-        "files": [write(tmp_path, "train", [{"prompt": "q", "answer": "a", "level": 1}])],
-        "valFiles": [write(tmp_path, "val", [{"prompt": "q", "answer": "a"}])],
-    }
-    data = Data.model_validate({**files, "curriculum": {"column": "level"}})
-    assert len(ValidationSet.load(data, build_byte_tokenizer(), seed=0, run_directory=tmp_path).prompts) == 1
 
 
 def test_a_run_goes_from_easy_to_difficult_also_if_it_resumes(

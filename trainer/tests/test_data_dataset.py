@@ -11,7 +11,7 @@ from tokenizers import processors
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, ValidationSet, compare_fingerprints
+from rlt_trainer.data.dataset import EvaluationSet, PromptDataset, compare_fingerprints
 from rlt_trainer.data.encoding import tokenize
 from rlt_trainer.data.prompt import Example, Prompt
 
@@ -23,8 +23,8 @@ def dataset(length: int, *, seed: int = 0, shuffle: bool = True) -> PromptDatase
     return PromptDataset(prompts, seed=seed, shuffle=shuffle)
 
 
-def load_validation(data: Data, folder: Path) -> ValidationSet:
-    return ValidationSet.load(data, TOKENIZER, seed=0, run_directory=folder)
+def load_evaluation(data: Data, folder: Path) -> EvaluationSet:
+    return EvaluationSet.load(data, TOKENIZER, seed=0, run_directory=folder)
 
 
 def indices(prompts: list[Prompt]) -> list[int]:
@@ -141,26 +141,19 @@ def test_overlong_prompts_are_counted(tmp_path: Path) -> None:
     assert loaded.metrics(0) == {"data/prompts": 1.0, "data/overlong_prompts": 2.0}
 
 
-def test_overlong_prompts_of_the_validation_set_are_counted_separately(tmp_path: Path) -> None:
-    for name, lengths in (("train", (3, 4, 5)), ("val", (3, 4))):
-        rows = [json.dumps({"prompt": "a" * length, "answer": ""}) for length in lengths]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
-    files = {"files": [f"{tmp_path}/train.jsonl"], "valFiles": [f"{tmp_path}/val.jsonl"]}
-    loaded = load_validation(Data.model_validate({**files, "maxPromptLength": 3}), tmp_path)
-    assert len(loaded.prompts) == 1
-    assert loaded.metrics() == {"val/overlong_prompts": 1.0}
-    with pytest.raises(ValueError, match="shorter than each of the 2 validation prompts"):
-        load_validation(Data.model_validate({**files, "maxPromptLength": 2}), tmp_path)
+def test_overlong_prompts_of_a_suite_are_counted(tmp_path: Path) -> None:
+    rows = [json.dumps({"prompt": "a" * length, "answer": ""}) for length in (3, 4)]
+    (tmp_path / "val.jsonl").write_text("\n".join(rows))
+    files = {"files": [f"{tmp_path}/val.jsonl"]}
+    loaded = load_evaluation(Data.model_validate({**files, "maxPromptLength": 3}), tmp_path)
+    assert (len(loaded.prompts), loaded.overlong) == (1, 1)
+    with pytest.raises(ValueError, match="shorter than each of the 2 evaluation prompts"):
+        load_evaluation(Data.model_validate({**files, "maxPromptLength": 2}), tmp_path)
 
 
-def test_validation_and_training_prompts_are_disjoint(tmp_path: Path) -> None:
+def test_evaluation_and_training_prompts_are_disjoint(tmp_path: Path) -> None:
     data = Data(preset="arithmetic")
-    validated = load_validation(data, tmp_path).prompts
+    validated = load_evaluation(data, tmp_path).prompts
     trained = PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path).take(0, 8000)
     assert len(validated) == 100
     assert not {prompt.text for prompt in validated} & {prompt.text for prompt in trained}
-
-
-def test_a_job_without_validation_data_has_an_empty_validation_set(tmp_path: Path) -> None:
-    data = Data.model_validate({"inline": [{"prompt": "a", "answer": "b"}]})
-    assert load_validation(data, tmp_path) == ValidationSet()

@@ -14,7 +14,7 @@ from word_problems import GROUND_TRUTHS, find_gsm8k, write_word_problems
 
 from rlt_api.blocks.data import Data, HubDataset
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.dataset import EvaluationSet, PromptDataset
 from rlt_trainer.data.gsm8k import INSTRUCTION, read_gsm8k_rows
 from rlt_trainer.data.preset_files import convert_examples, read_parquet
 from rlt_trainer.data.prompt import Split
@@ -59,9 +59,12 @@ def test_the_training_prompts_are_from_the_train_split(tmp_path: Path) -> None:
     assert prompt.text.startswith("<|bos|><|user|>How many? Let's think")
     assert prompt.text.endswith("<|eos|><|assistant|>")
     assert (prompt.ground_truth, prompt.solution) == ("1200", GOOD["answer"])
-    (validated,) = ValidationSet.load(data, TOKENIZER, seed=0, run_directory=tmp_path / "run").prompts
+    (validated,) = EvaluationSet.load(data, TOKENIZER, seed=0, run_directory=tmp_path / "run").prompts
     assert (validated.ground_truth, validated.data_source) == ("2", "openai/gsm8k")
-    assert sorted(path.name for path in (tmp_path / "run" / "data").iterdir()) == ["test.parquet", "train.parquet"]
+    assert sorted(path.name for path in (tmp_path / "run" / "data" / "gsm8k").iterdir()) == [
+        "test.parquet",
+        "train.parquet",
+    ]
 
 
 def test_overlong_prompts_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
-from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.dataset import EvaluationSet, PromptDataset
 from rlt_trainer.data.final_answer import extract_last_boxed
 from rlt_trainer.data.hendrycks_math import read_math_rows
 
@@ -32,7 +32,7 @@ def published(folder: Path) -> Path:
 def test_a_row_has_verls_format(tmp_path: Path) -> None:
     data = Data(preset="math", path=str(published(tmp_path / "source")))
     PromptDataset.load(data, TOKENIZER, seed=0, run_directory=tmp_path)
-    row, _ = pq.read_table(tmp_path / "data" / "train.parquet").to_pylist()
+    row, _ = pq.read_table(tmp_path / "data" / "math" / "train.parquet").to_pylist()
     prompt = "What is 9? Let's think step by step and output the final answer within \\boxed{}."
     assert row == {
         "data_source": "DigitalLearningGmbH/MATH-lighteval",
@@ -43,9 +43,9 @@ def test_a_row_has_verls_format(tmp_path: Path) -> None:
     }
 
 
-def test_the_test_split_is_for_validation(tmp_path: Path) -> None:
+def test_the_test_split_is_for_evaluation(tmp_path: Path) -> None:
     data = Data(preset="math", path=str(published(tmp_path / "source")))
-    (prompt,) = ValidationSet.load(data, TOKENIZER, seed=0, run_directory=tmp_path).prompts
+    (prompt,) = EvaluationSet.load(data, TOKENIZER, seed=0, run_directory=tmp_path).prompts
     assert (prompt.ground_truth, prompt.solution) == ("2", "\\boxed{2}")
 
 

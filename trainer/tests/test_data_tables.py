@@ -15,7 +15,7 @@ from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.encoding import limit_prompt_length, tokenize
 from rlt_trainer.data.prompt import Example, Split
-from rlt_trainer.data.tables import read_files, read_hub
+from rlt_trainer.data.tables import read_table
 
 TOKENIZER = build_byte_tokenizer()
 SPLITS: tuple[Split, ...] = ("train", "test")
@@ -38,13 +38,13 @@ def write_rows(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
 def test_verls_columns_are_the_default(tmp_path: Path, name: str) -> None:
-    (example,) = read_files(Data(files=[write_rows(tmp_path, name, [VERL_ROW])]), "train")
+    (example,) = read_table(Data(files=[write_rows(tmp_path, name, [VERL_ROW])]))
     assert example == Example(VERL_ROW["prompt"], "7", "They are #### 7", "openai/gsm8k", VERL_ROW["extra_info"])
 
 
 def test_the_job_can_name_the_columns(tmp_path: Path) -> None:
     files = [write_rows(tmp_path, "sums.jsonl", [{"q": "1+1=", "a": 2}])]
-    (example,) = read_files(Data(files=files, prompt_key="q", answer_key="a"), "train")
+    (example,) = read_table(Data(files=files, prompt_key="q", answer_key="a"))
     assert (example.prompt, example.ground_truth, example.data_source) == ("1+1=", "2", "sums")
 
 
@@ -55,7 +55,7 @@ def test_rows_that_match_all_filters_are_kept(tmp_path: Path) -> None:
     files = [write_rows(tmp_path, "rows.jsonl", rows)]
     filters = [{"column": "level", "values": ["2"]}, {"column": "kind", "values": ["a", "c"]}]
     data = Data.model_validate({"files": files, "filters": filters})
-    assert [example.prompt for example in read_files(data, "train")] == ["2a"]
+    assert [example.prompt for example in read_table(data)] == ["2a"]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_invalid_rows_are_reported(tmp_path: Path, rows: list[dict[str, Any]], m
     filters = [{"column": "level", "values": ["2"]}]
     data = Data.model_validate({"files": files, "filters": filters if "filters" in message else []})
     with pytest.raises(ValueError, match=message):
-        read_files(data, "train")
+        read_table(data)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ def test_invalid_rows_are_reported(tmp_path: Path, rows: list[dict[str, Any]], m
 def test_a_corrupt_file_is_reported(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / name).write_text("{")
     with pytest.raises(ValueError, match=message):
-        read_files(Data(files=[str(tmp_path / name)]), "train")
+        read_table(Data(files=[str(tmp_path / name)]))
 
 
 def test_a_missing_file_is_reported() -> None:
     with pytest.raises(ValueError, match=r"data\.files /nowhere/a\.parquet: no such file"):
-        read_files(Data(files=["/nowhere/a.parquet"]), "train")
+        read_table(Data(files=["/nowhere/a.parquet"]))
 
 
 def test_inline_prompts_are_a_data_set(tmp_path: Path) -> None:
@@ -118,19 +118,6 @@ def test_the_jobs_chat_template_is_used() -> None:
     assert prompt.text == "<user>hello"
 
 
-def test_validation_files_are_read_like_training_files(tmp_path: Path) -> None:
-    train, test = (write_rows(tmp_path, name, [{"q": name, "a": "1"}]) for name in ("train.jsonl", "test.jsonl"))
-    data = Data(files=[train], val_files=[test, train], prompt_key="q", answer_key="a")
-    assert [example.prompt for example in read_files(data, "test")] == ["test.jsonl", "train.jsonl"]
-    assert [example.data_source for example in read_files(data, "test")] == ["test", "train"]
-
-
-def test_a_missing_validation_file_is_reported_with_its_field(tmp_path: Path) -> None:
-    files = [write_rows(tmp_path, "a.jsonl", [{"prompt": "", "answer": ""}])]
-    with pytest.raises(ValueError, match=r"data\.valFiles /nowhere: no such file"):
-        read_files(Data(files=files, val_files=["/nowhere"]), "test")
-
-
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library datasets caches its files here, not in the home directory."""
@@ -148,18 +135,15 @@ def hub(tmp_path: Path, **fields: Any) -> Data:
 
 @pytest.mark.usefixtures("cache")
 def test_a_hub_data_set_is_read_by_split(tmp_path: Path) -> None:
-    data = hub(tmp_path, valSplit="test")
+    data = hub(tmp_path)
     data = data.model_copy(update={"filters": [DataFilter(column="level", values=["1", "2"])]})
-    examples = {split: read_hub(data, split) for split in SPLITS}
+    assert data.hub
+    splits = {split: data.hub.model_copy(update={"split": split}) for split in SPLITS}
+    examples = {split: read_table(data.model_copy(update={"hub": each})) for split, each in splits.items()}
     assert {s: [(e.prompt, e.ground_truth) for e in found] for s, found in examples.items()} == {
         split: [(f"{split} 1", "1"), (f"{split} 2", "2")] for split in SPLITS
     }
     assert examples["train"][0].data_source == str(tmp_path / "hub")
-
-
-@pytest.mark.usefixtures("cache")
-def test_a_hub_data_set_without_val_split_has_no_validation(tmp_path: Path) -> None:
-    assert read_hub(hub(tmp_path), "test") == []
 
 
 @pytest.mark.parametrize(
@@ -172,11 +156,11 @@ def test_a_hub_data_set_without_val_split_has_no_validation(tmp_path: Path) -> N
 @pytest.mark.usefixtures("cache")
 def test_a_missing_hub_split_or_config_is_reported(tmp_path: Path, fields: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        read_hub(hub(tmp_path, **fields), "train")
+        read_table(hub(tmp_path, **fields))
 
 
 @pytest.mark.usefixtures("cache")
 def test_an_unknown_column_of_a_hub_data_set_is_reported(tmp_path: Path) -> None:
     data = hub(tmp_path).model_copy(update={"prompt_key": "question"})
     with pytest.raises(ValueError, match=r"split train, row 1 has no column question; it has q, a, level"):
-        read_hub(data, "train")
+        read_table(data)

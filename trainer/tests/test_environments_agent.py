@@ -22,6 +22,7 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.environments.agent import FIX_BASE_URL
 from rlt_trainer.environments.agent_server import AgentEpisode, open_agent_server
 from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript
 from rlt_trainer.environments.conversation import Episode
@@ -218,7 +219,14 @@ def test_a_conversation_that_fills_the_context_ends_with_its_tokens(run: Run) ->
         ({"messages": [{"role": "robot"}]}, "400 None messages.0.role: .*'robot' is not a role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "only text is supported"),
         ({"messages": [{"role": "user", "content": "b"}], "n": 2}, "400 unsupported_parameter n: .*Remove it"),
-        ({"messages": [{"role": "user", "content": "b"}], "stop": ["x"]}, "400 unsupported_parameter stop: "),
+        (
+            {"messages": [{"role": "user", "content": "b"}], "stop": ["x", ""]},
+            "400 None stop.1: .*at least 1 character",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "b"}], "tool_choice": "required"},
+            "a call cannot be guaranteed.*Use auto",
+        ),
         ({"messages": [{"role": "user", "content": "b"}], "max_tokens": 0}, "400 None max_tokens: "),
     ],
 )
@@ -285,7 +293,7 @@ def test_requests_after_the_end_of_an_episode_are_rejected() -> None:
         episode.on_activity = lambda is_busy: started.set()
         async with open_agent_server() as server:
             with server.serve(episode) as key:
-                client = AsyncOpenAI(base_url=server.base_url, api_key=key)
+                client = AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key=key)
                 request = client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "a"}])
                 late = asyncio.create_task(request)
                 await started.wait()
@@ -308,7 +316,7 @@ def test_an_error_of_the_engine_ends_the_run(run: Run) -> None:
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
-        ("send_nothing", "the agent had no response to a request: set its base URL to OPENAI_BASE_URL"),
+        ("send_nothing", f"the agent had no response to a request: {FIX_BASE_URL}"),
         ("return_text", "the agent returned good instead of a reward or None"),
     ],
 )

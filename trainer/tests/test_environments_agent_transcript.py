@@ -10,7 +10,7 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript
-from rlt_trainer.environments.chat_completions import RequestError, build_message, to_template_messages
+from rlt_trainer.environments.policy_request import PolicyRequest, RequestError, build_message, to_template_messages
 
 TOKENIZER = build_byte_tokenizer()
 EOS = 257
@@ -41,7 +41,7 @@ def respond(transcript: AgentTranscript, messages: list[Any], text: str, *, tool
     """Return the message of the turn `text`."""
     tokens = (*text.encode(), EOS)
     numbers = iter("12345678")
-    message = build_message(text, "hermes", bool(tools), lambda: next(numbers))
+    message = build_message(text, "hermes", PolicyRequest(messages, tools), lambda: next(numbers))
     transcript.complete(transcript.begin(messages, tools), Response(tokens, (-0.5,) * len(tokens)), message)
     return message
 

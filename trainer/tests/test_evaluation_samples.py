@@ -1,4 +1,4 @@
-"""The Parquet file of a validation, and the comparison of two of them."""
+"""The Parquet file of an evaluation, its retention, and the comparison of two of them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.evaluation import sample_file
+from rlt_trainer.evaluation.retention import NEWEST, find_superseded
 from rlt_trainer.evaluation.sample_file import read_samples, select_texts, write_samples
 from rlt_trainer.evaluation.samples import Samples, find_answer
 
@@ -120,9 +121,43 @@ def test_a_comparison_prints_paired_differences(tmp_path: Path, capsys: pytest.C
     assert prompts == "12 prompts in both, 12 in the base, 20 in the other"
 
 
+def test_runs_are_compared_by_suite(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for run, suites in {"base": ("digits", "sums"), "other": ("extra", "sums")}.items():
+        for suite in suites:
+            folder = tmp_path / run / "evaluation" / suite
+            folder.mkdir(parents=True)
+            write(folder / "step-9.parquet", [1.0, 1.0] * 12)
+            write(folder / "step-10.parquet", [float(run == "other"), 1.0] * 12)
+    assert main(["compare", str(tmp_path / "base"), str(tmp_path / "other")]) == 0
+    title, _, mean, *_ = capsys.readouterr().out.splitlines()
+    assert title == "sums: step-10 and step-10"
+    assert mean.split()[1:5] == ["mean", "0.5000", "1.0000", "+0.5000"]
+    assert main(["compare", str(tmp_path / "base"), str(tmp_path)]) == 1
+    assert "its suites (none) are not in" in capsys.readouterr().err
+
+
+def test_the_first_the_best_and_the_newest_evaluations_are_kept(tmp_path: Path) -> None:
+    """The best one of step 3 gives way to step 6. Step 90 is left from before a resume."""
+    write(tmp_path / "step-90.parquet", [0.0, 0.0])
+    for step in range(30):
+        write(tmp_path / f"step-{step}.parquet", [{3: 0.5, 6: 1.0}.get(step, 0.0)] * 2)
+        for file in find_superseded(tmp_path, step):
+            file.unlink()
+        assert (tmp_path / "step-3.parquet").exists() == (3 <= step < 6 + NEWEST)
+    kept = sorted(int(file.stem.removeprefix("step-")) for file in tmp_path.iterdir())
+    assert kept == [0, 6, *range(30 - NEWEST, 30), 90]
+
+
+def test_a_damaged_file_is_not_the_best(tmp_path: Path) -> None:
+    for step in range(NEWEST + 3):
+        write(tmp_path / f"step-{step}.parquet", [0.5, 0.5])
+    (tmp_path / "step-2.parquet").write_bytes(b"damaged")
+    assert [file.stem for file in find_superseded(tmp_path, NEWEST + 2)] == ["step-2"]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"step", "cannot be read as the Parquet file of a validation"), (None, "no such file")],
+    [(b"step", "cannot be read as the Parquet file of an evaluation"), (None, "no such file")],
 )
 def test_another_file_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, message: str
@@ -148,7 +183,7 @@ def test_a_table_of_something_else_is_rejected(tmp_path: Path) -> None:
         read_samples(file)
 
 
-def test_validations_of_other_data_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluations_of_other_data_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = write(tmp_path / "step-0.parquet", [0.0] * 4)
     assert main(["compare", str(base), str(base)]) == 1
     assert "a comparison needs 10" in capsys.readouterr().err

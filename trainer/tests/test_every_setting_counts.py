@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.testing import assert_close
 
 from rlt_api.blocks.algorithm import Algorithm, PolicyLoss
+from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.training import Training
 from rlt_api.model import ApiModel
@@ -332,6 +333,7 @@ class Row:
 
 A = "algorithm"
 T = "training"
+E = "evaluation"
 LR = f"{T}.lrSchedule"
 CORRECTION = f"{A}.rolloutCorrection"
 REWARD_KL = f"{A}.klInReward"
@@ -433,10 +435,19 @@ ELSEWHERE = {
     f"{A}.critic.warmupSteps": "test_loop.py::test_the_policy_is_not_updated_while_the_critic_warms_up",
     f"{A}.critic.useRemovePadding": "test_policy_critic.py::test_packed_values_equal_padded_values",
     f"{T}.collectiveTimeoutSeconds": "test_policy_mesh.py::test_a_collective_ends_at_its_timeout",
-    f"{T}.validation.testFreq": "test_loop.py::test_the_validation_set_is_scored_when_due",
-    f"{T}.validation.beforeTrain": "test_loop.py::test_the_validation_set_is_scored_when_due",
-    f"{T}.validation.responsesPerPrompt": "test_loop.py::test_a_validation_of_several_responses_has_their_metrics",
-    f"{T}.validation.temperature": "test_loop.py::test_a_validation_of_several_responses_has_their_metrics",
+    f"{E}.name": "test_loop.py::test_a_run_with_two_suites_equals_one_without",
+    f"{E}.every": "test_loop.py::test_a_suite_is_scored_when_due",
+    f"{E}.beforeTrain": "test_loop.py::test_a_suite_is_scored_when_due",
+    f"{E}.responsesPerPrompt": "test_loop.py::test_a_suite_of_several_responses_has_their_metrics",
+    f"{E}.temperature": "test_loop.py::test_a_suite_of_several_responses_has_their_metrics",
+    f"{E}.data.preset": "test_loop.py::test_suites_have_their_own_data_and_the_first_one_selects_the_best_checkpoint",
+    **{
+        f"{E}.data.{field}": "test_data_suites.py::test_a_suite_has_the_jobs_data_with_another_source"
+        for field in (
+            *("path", "files", "promptKey", "answerKey", "filters.column", "filters.values"),
+            *(f"hub.{name}" for name in ("name", "config", "split", "revision")),
+        )
+    },
     f"{T}.totalEpochs": "test_every_setting_counts.py::test_epochs_are_converted_to_steps",
     f"{T}.optimizer": "test_policy_optimizers.py::test_muon_updates_the_matrices_of_the_layers_as_torchs_muon",
     f"{T}.seed": "test_data_dataset.py::test_epochs_and_seeds_differ_in_order",
@@ -486,7 +497,7 @@ def leaves(block: type[ApiModel], path: str) -> Iterator[str]:
 
 
 def test_every_field_has_a_row() -> None:
-    fields = [*leaves(Algorithm, A), *leaves(Training, T)]
+    fields = [*leaves(Algorithm, A), *leaves(Training, T), *leaves(Evaluation, E)]
     assert sorted(fields) == sorted([*(row.field for row in ROWS), *ELSEWHERE, *MEMORY_AND_SPEED])
     for place in ELSEWHERE.values():
         file, _, test = place.partition("::")

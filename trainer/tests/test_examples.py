@@ -36,8 +36,8 @@ def shorten(name: str, folder: Path, *, warmup_steps: int = 0, **training: int) 
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_critic_learns_the_values_of_ppo(tmp_path: Path) -> None:
-    validation, first, second = train(shorten("04-ppo-critic.yaml", tmp_path, totalSteps=2))
-    assert "val/reward/mean" in validation
+    before, first, second = train(shorten("04-ppo-critic.yaml", tmp_path, totalSteps=2))
+    assert "val/held-out/reward/mean" in before
     for step in (first, second):
         assert step["critic/vf_loss"] > 0
         assert step["critic/grad_norm"] > 0
@@ -78,14 +78,14 @@ def test_the_example_of_dpo_prefers_the_chosen_responses(tmp_path: Path) -> None
     )
     parsed: dict[str, Any] = json.loads(config[CONFIG_FILE])
     parsed |= {"runDirectory": str(tmp_path / "run"), "cpusPerWorker": 1, "workers": 1}
-    for key, part in (("files", rows[::2]), ("valFiles", rows[1::2])):
-        path = tmp_path / f"{key}.jsonl"
+    for data, part in ((parsed["data"], rows[::2]), (parsed["evaluation"][0]["data"], rows[1::2])):
+        path = tmp_path / f"{len(part)}-{part[0]['chosen']}-{part[0]['rejected']}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in part))
-        parsed["data"][key] = [str(path)]
-    parsed["training"] |= {"totalSteps": 20, "validation": {"testFreq": 20, "beforeTrain": True}}
+        data["files"] = [str(path)]
+    parsed["training"] |= {"totalSteps": 20}
     first, *_, last = train_on_pairs(TrainingConfig.model_validate(parsed))
-    assert first["val/rewards/accuracies"] == 0.0
-    assert last["val/rewards/accuracies"] > 0.9
+    assert first["val/held-out/rewards/accuracies"] == 0.0
+    assert last["val/held-out/rewards/accuracies"] > 0.9
 
 
 @pytest.mark.slow

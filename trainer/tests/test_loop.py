@@ -181,15 +181,15 @@ def test_stale_engine_weights_stop_the_run(make_config: MakeConfig, monkeypatch:
     assert read_history(Path(config.run_directory) / METRICS_FILE, after=0) == b""
 
 
-def test_the_validation_set_is_scored_when_due(make_config: MakeConfig) -> None:
+def test_a_suite_is_scored_when_due(make_config: MakeConfig) -> None:
     config = make_config(
         **ONE_RANK,
         **REWARD,
         data={"preset": "digits"},
-        training={"validation": {"beforeTrain": True, "testFreq": 2}},
+        evaluation=[{"name": "test", "beforeTrain": True, "every": 2}],
         checkpoint={"saveFreq": 1},
     )
-    scores = {step["step"]: step["val/reward/mean"] for step in train(config) if "val/reward/mean" in step}
+    scores = {step["step"]: step["val/test/reward/mean"] for step in train(config) if "val/test/reward/mean" in step}
     assert list(scores) == [0, 2, 3]
     saved = read_marks(Path(config.run_directory) / "checkpoints").values()
     assert {mark.step: mark.score for mark in saved} == {1: None, 2: scores[2], 3: scores[3]}
@@ -200,7 +200,7 @@ def test_the_validation_set_is_scored_when_due(make_config: MakeConfig) -> None:
     [({}, "train validate train validate"), ({"staleness": {"maxSteps": 1}}, "train train train validate validate")],
     ids=["on-policy", "one-step-off"],
 )
-def test_stale_responses_are_generated_beside_the_validation(
+def test_stale_responses_are_generated_beside_the_evaluation(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, rollout: dict[str, Any], order: str
 ) -> None:
     started: list[str] = []
@@ -212,30 +212,31 @@ def test_stale_responses_are_generated_beside_the_validation(
         return start(sampler, groups, is_background=is_background)
 
     monkeypatch.setattr(RolloutSampler, "start", record)
-    training = {"totalSteps": 3, "validation": {"testFreq": 1}}
-    train(make_config(**ONE_RANK, **REWARD, data={"preset": "digits"}, training=training, rollout=rollout))
+    evaluation = [{"name": "test", "every": 1}]
+    train(make_config(**ONE_RANK, **REWARD, data={"preset": "digits"}, evaluation=evaluation, rollout=rollout))
     assert " ".join(started).startswith(order)
 
 
-def test_a_validation_of_several_responses_has_their_metrics(make_config: MakeConfig, tmp_path: Path) -> None:
-    validation = {"testFreq": 1, "responsesPerPrompt": 4, "temperature": 1.0}
+def test_a_suite_of_several_responses_has_their_metrics(make_config: MakeConfig, tmp_path: Path) -> None:
+    suite = {"name": "sampled", "every": 1, "responsesPerPrompt": 4, "temperature": 1.0}
     config = make_config(
-        **ONE_RANK, **REWARD, data={"preset": "digits"}, training={"totalSteps": 1, "validation": validation}
+        **ONE_RANK, **REWARD, data={"preset": "digits"}, training={"totalSteps": 1}, evaluation=[suite]
     )
     (step,) = train(config)
-    mean, best = (step[f"val-core/rlt/digits/reward/{name}"] for name in ("mean@4", "best@4/mean"))
+    mean, best = (step[f"val-core/sampled/rlt/digits/reward/{name}"] for name in ("mean@4", "best@4/mean"))
     assert 0 < mean < best <= 1
-    assert "val-core/rlt/digits/reward/maj@4/mean" in step
-    samples = read_samples(tmp_path / "run/validation/step-1.parquet")
+    assert "val-core/sampled/rlt/digits/reward/maj@4/mean" in step
+    samples = read_samples(tmp_path / "run/evaluation/sampled/step-1.parquet")
     assert samples.scores.mean() == pytest.approx(mean)
 
 
-def test_a_run_with_validations_equals_one_without(make_config: MakeConfig, tmp_path: Path) -> None:
-    validation = {"testFreq": 1, "beforeTrain": True, "responsesPerPrompt": 2, "temperature": 1.0}
+def test_a_run_with_two_suites_equals_one_without(make_config: MakeConfig, tmp_path: Path) -> None:
+    sampled = {"name": "sampled", "every": 1, "beforeTrain": True, "responsesPerPrompt": 2, "temperature": 1.0}
+    greedy = {"name": "greedy", "every": 2}  # the same data source
 
-    def run(name: str, **training: Any) -> tuple[list[dict[str, Any]], list[bytes]]:
+    def run(name: str, **blocks: Any) -> tuple[list[dict[str, Any]], list[bytes]]:
         folder = tmp_path / name
-        parts = {"data": {"preset": "digits"}, "training": training, "runDirectory": str(folder)}
+        parts = {"data": {"preset": "digits"}, "runDirectory": str(folder), **blocks}
         steps = [
             {key: value for key, value in step.items() if not key.startswith(("val", "timing", "overlap", "perf/"))}
             for step in train(make_config(**ONE_RANK, **REWARD, **parts))
@@ -244,27 +245,48 @@ def test_a_run_with_validations_equals_one_without(make_config: MakeConfig, tmp_
         files = [*sorted((folder / "rollouts").iterdir()), *sorted((folder / "export").glob("*.safetensors"))]
         return steps, [file.read_bytes() for file in files]
 
-    with_validations = run("with", validation=validation)
-    assert with_validations == run("without")
-    assert len(with_validations[1]) == 4  # the responses of three steps, and the weights
-    assert len(list((tmp_path / "with/validation").iterdir())) == 4
+    with_suites = run("with", evaluation=[sampled, greedy])
+    assert with_suites == run("without")
+    assert len(with_suites[1]) == 4  # the responses of three steps, and the weights
+    folder = tmp_path / "with/evaluation"
+    steps = {suite: sorted(file.stem for file in (folder / suite).iterdir()) for suite in ("sampled", "greedy")}
+    assert steps == {"sampled": ["step-0", "step-1", "step-2", "step-3"], "greedy": ["step-2", "step-3"]}
+    last = json.loads((tmp_path / "with" / METRICS_FILE).read_text().splitlines()[-1])
+    scores = {name for name in last if name.startswith("val-core/") and "/mean@" in name}
+    assert scores == {"val-core/sampled/rlt/digits/reward/mean@2", "val-core/greedy/rlt/digits/reward/mean@1"}
 
 
-def test_a_validation_is_compared_with_the_one_before_the_first_step(
+def test_suites_have_their_own_data_and_the_first_one_selects_the_best_checkpoint(make_config: MakeConfig) -> None:
+    sums = {"name": "sums", "every": 3, "data": {"preset": "arithmetic"}}
+    config = make_config(
+        **ONE_RANK,
+        **REWARD,
+        data={"preset": "digits"},
+        evaluation=[sums, {"name": "digits", "every": 1}],
+        checkpoint={"saveFreq": 1},
+    )
+    steps = train(config)
+    assert ["val/sums/reward/mean" in step for step in steps] == [False, False, True]
+    assert "val-core/sums/rlt/arithmetic/reward/mean@1" in steps[-1]
+    saved = read_marks(Path(config.run_directory) / "checkpoints").values()
+    assert {mark.step: mark.score for mark in saved} == {1: None, 2: None, 3: steps[-1]["val/sums/reward/mean"]}
+
+
+def test_an_evaluation_is_compared_with_the_one_before_the_first_step(
     make_config: MakeConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(steps: int) -> dict[str, Any]:
-        training = {"totalSteps": steps, "validation": {"testFreq": 1, "beforeTrain": True}}
-        parts = {"data": {"preset": "digits"}, "training": training, "checkpoint": {"saveFreq": 1}}
+        parts = {"data": {"preset": "digits"}, "training": {"totalSteps": steps}, "checkpoint": {"saveFreq": 1}}
+        parts["evaluation"] = [{"name": "test", "every": 1, "beforeTrain": True}]
         return {step["step"]: step for step in train(make_config(**ONE_RANK, **REWARD, **parts))}[steps]
 
     base = run(1)
     last = run(2)  # resumes from step 1
-    start = base["val/reward/mean"] - base["val/reward/gain"]
-    assert last["val/reward/mean"] - last["val/reward/gain"] == pytest.approx(start)
-    assert last["val-aux/rlt/digits/reward/mean@1/gain_low"] <= last["val/reward/gain"]
-    (tmp_path / "run/validation/step-0.parquet").write_bytes(b"damaged")
-    assert "val/reward/gain" not in run(3)
+    start = base["val/test/reward/mean"] - base["val/test/reward/gain"]
+    assert last["val/test/reward/mean"] - last["val/test/reward/gain"] == pytest.approx(start)
+    assert last["val-aux/test/rlt/digits/reward/mean@1/gain_low"] <= last["val/test/reward/gain"]
+    (tmp_path / "run/evaluation/test/step-0.parquet").write_bytes(b"damaged")
+    assert "val/test/reward/gain" not in run(3)
     assert "is not compared" in caplog.text
 
 

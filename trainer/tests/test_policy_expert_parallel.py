@@ -173,6 +173,7 @@ def update(
     from rlt_trainer.policy.actor import Actor
     from rlt_trainer.policy.mesh import create_mesh, data_parallel_size
     from rlt_trainer.policy.weight_files import to_file_format
+    from rlt_trainer.rollout.expert_stacks import iterate_experts
 
     ranks = dist.get_world_size()
     block = Training.model_validate({"total_steps": STEPS, "learning_rate": 1e-3, **training})
@@ -217,10 +218,11 @@ def update(
     steps = dict(zip([*names, "reference"], shares.T.tolist(), strict=True))
     if exported is not None:
         export(actor.model, build_byte_tokenizer(), exported, torch.float32)
+    sent = to_file_format(actor.model, actor.gather_weights())
     return Run(
         {**steps, "grad_norm": [each.grad_norm for each in results]},
         {name: weight.numpy() for name, weight in actor.gather_weights()},
-        {name: weight.numpy() for name, weight in to_file_format(actor.model, actor.gather_weights())},
+        {name: weight.numpy() for name, weight in iterate_experts(sent)},
     )
 
 

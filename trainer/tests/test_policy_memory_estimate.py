@@ -162,6 +162,7 @@ def measure_sync(folder: Path, **sizes: Any) -> tuple[float, int]:
     from rlt_trainer.policy.sharding import local_shards
     from rlt_trainer.policy.weight_files import to_file_format
     from rlt_trainer.rollout.buckets import Bucket, pack_buckets
+    from rlt_trainer.rollout.expert_stacks import iterate_experts
 
     experts = sizes.get("num_experts", 1)
     chosen = 2 if "num_experts" in sizes else 1
@@ -197,7 +198,8 @@ def measure_sync(folder: Path, **sizes: Any) -> tuple[float, int]:
         before = sum(shard.nbytes for shard in shards)
         for bucket in sent:
             held.append(bucket)
-            if experts == 1 or any(f"experts.{experts - 1}.down" in layout.name for layout in bucket.layouts):
+            names = [name for name, _ in iterate_experts(bucket.unpack())]
+            if experts == 1 or any(f"experts.{experts - 1}.down" in name for name in names):
                 held = held[-1:]
     predicted = weight_sync_bytes(shape, 2, shared=True, tensor_parallel_size=2**30, bucket=limit)
     return predicted, counted.peak - before

@@ -101,6 +101,7 @@ def one_rank(folder: str, parts: int, rank: int, ranks: int) -> dict[str, float]
     from rlt_trainer.policy.model import gather_weights, load_model
     from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
     from rlt_trainer.policy.weight_files import SafetensorsFiles, to_file_format
+    from rlt_trainer.rollout.expert_stacks import iterate_experts
 
     opened: list[SafetensorsFiles] = []
 
@@ -126,13 +127,13 @@ def one_rank(folder: str, parts: int, rank: int, ranks: int) -> dict[str, float]
     same = gathered.keys() == named.keys() and all(torch.equal(gathered[name], named[name]) for name in named)
     buffers = dict(expected.named_buffers())
     same = same and all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
-    sent = dict(to_file_format(model, gather_weights(model)))
+    sent = dict(iterate_experts(to_file_format(model, gather_weights(model))))
     stored = {name: opened[0].read(name, (slice(None),)).float() for name in opened[0].names()}
     same = same and sent.keys() == stored.keys() and all(torch.equal(sent[name], stored[name]) for name in stored)
     frozen = load_sharded_model(
         "actor", folder, replace(options, frozen=True, dtype=torch.bfloat16), response_log_probs
     )
-    sent = dict(to_file_format(frozen, gather_weights(frozen)))
+    sent = dict(iterate_experts(to_file_format(frozen, gather_weights(frozen))))
     same = same and all(torch.equal(sent[name], stored[name].bfloat16()) for name in stored)
     dist.destroy_process_group()
     elements = sum(each.numel() for each in named.values())

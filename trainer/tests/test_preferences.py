@@ -43,7 +43,7 @@ def write(path: Path, rows: Sequence[Json]) -> Path:
 
 def load(tmp_path: Path, *rows: Json, **data: Any) -> PairSet:
     files = [str(write(tmp_path / "pairs.jsonl", rows))]
-    return PairSet.load(Data.model_validate({"files": files, **data}), build_byte_tokenizer(), "train")
+    return PairSet.load(Data.model_validate({"files": files, **data}), build_byte_tokenizer())
 
 
 TEMPLATE = (
@@ -208,14 +208,13 @@ def write_preferences(folder: Path) -> Json:
         if a != b
     ]
     train = [row for number, row in enumerate(rows) if number % 5]
-    return {
-        "preset": None,
-        "files": [str(write(folder / "train.jsonl", train))],
-        "valFiles": [str(write(folder / "val.jsonl", rows[::5]))],
-    }
+    write(folder / "val.jsonl", rows[::5])
+    return {"preset": None, "files": [str(write(folder / "train.jsonl", train))]}
 
 
-def make_run(make_config: MakeConfig, folder: Path, name: str, model: Json, **training: Any) -> TrainingConfig:
+def make_run(
+    make_config: MakeConfig, folder: Path, name: str, model: Json, *, evaluation: Sequence[Json] = (), **training: Any
+) -> TrainingConfig:
     block = {"trainBatchSize": 24, "ppoMiniBatchSize": 24, "learningRate": 1e-3, **training}
     return make_config(
         workers=1,
@@ -225,16 +224,22 @@ def make_run(make_config: MakeConfig, folder: Path, name: str, model: Json, **tr
         rewards=[],
         algorithm={"dpo": {}},
         training=block,
+        evaluation=evaluation,
         checkpoint={"saveFreq": 2},
     )
 
 
 def test_a_run_learns_the_preferences_of_held_out_pairs(make_config: MakeConfig, tmp_path: Path) -> None:
-    validation = {"testFreq": 20, "beforeTrain": True}
-    steps = train_on_pairs(make_run(make_config, tmp_path, "run", {}, totalSteps=40, validation=validation))
-    assert steps[0]["val/rewards/accuracies"] == 0.0  # the policy is its own reference: no margin is positive
-    assert steps[-1]["val/rewards/accuracies"] > 0.8
-    assert steps[-1]["val/rewards/margins"] > 0
+    files = {name: {"files": [str(tmp_path / f"{name}.jsonl")]} for name in ("val", "train")}
+    suites = [
+        {"name": "held-out", "data": files["val"], "every": 20, "beforeTrain": True},
+        {"name": "seen", "data": files["train"], "every": 40},
+    ]
+    steps = train_on_pairs(make_run(make_config, tmp_path, "run", {}, totalSteps=40, evaluation=suites))
+    assert steps[0]["val/held-out/rewards/accuracies"] == 0.0  # the policy is its own reference: no margin is positive
+    assert steps[-1]["val/held-out/rewards/accuracies"] > 0.8
+    assert steps[-1]["val/held-out/rewards/margins"] > 0
+    assert [step["step"] for step in steps if "val/seen/rewards/accuracies" in step] == [40]
     assert steps[-1]["loss"] < steps[1]["loss"]
     assert (tmp_path / "run/export/config.json").exists()
     assert not list((tmp_path / "run/rollouts").iterdir())

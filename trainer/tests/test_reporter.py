@@ -38,11 +38,11 @@ class Collected:
         self.closed = True
 
 
-def test_validation_and_steps_reach_files_console_and_sinks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluation_and_steps_reach_files_console_and_sinks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
     sink = Collected()
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=3, sinks=Sinks([sink]))
-    reporter.validation({"val-core/gsm8k/reward/mean@1": 0.25})
+    reporter.evaluation({"val-core/gsm8k/reward/mean@1": 0.25})
     reporter.step(1, METRICS, [{"reward": 0.5}] * 300)
     reporter.print_last()
     server.close()

@@ -137,8 +137,10 @@ def test_a_missing_folder_is_reported() -> None:
 @pytest.mark.slow
 def test_a_run_learns_from_a_reward_model(make_config: Callable[..., TrainingConfig], tmp_path: Path) -> None:
     path = write_model(tmp_path / "judge")
-    training = {"totalSteps": 1, "validation": {"testFreq": 1}}
-    (step,) = train(make_config(workers=1, training=training, rewards=[{"model": path}]))
+    evaluation = [{"name": "test", "every": 1}]
+    (step,) = train(
+        make_config(workers=1, training={"totalSteps": 1}, evaluation=evaluation, rewards=[{"model": path}])
+    )
     lines = [json.loads(line) for line in (tmp_path / "run/rollouts/step-1.jsonl").read_text().splitlines()]
     prompts, responses = ([line[name] for line in lines] for name in ("prompt", "response"))
     with single_rank_group():
@@ -146,8 +148,8 @@ def test_a_run_learns_from_a_reward_model(make_config: Callable[..., TrainingCon
     torch.testing.assert_close(torch.tensor([line["reward"] for line in lines]), judged, rtol=1e-4, atol=1e-5)
     assert step["critic/score/mean"] == pytest.approx(float(judged.mean()), rel=1e-4)
     assert step["actor/grad_norm"] > 0
-    assert step["val/reward/mean"] != 0
-    assert step["val/overlong_prompts"] == 0
+    assert step["val/test/reward/mean"] != 0
+    assert step["val/test/overlong_prompts"] == 0
 
 
 def test_workers_share_the_responses_and_the_scores_keep_their_order(

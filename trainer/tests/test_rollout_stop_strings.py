@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -65,6 +66,19 @@ def test_the_stop_string_stays_in_the_response_with_its_log_probs(
     assert response.finish_reason == "stop"
     at_limit = calls.generate(PROMPTS, SEEDS, max_tokens=[end] * 3)[0]
     assert (list(at_limit.token_ids), at_limit.finish_reason) == (tokens[:end], "stop")
+
+
+def test_a_request_of_an_agent_has_its_own_stop_strings(
+    tiny_model: str, make_config: Callable[..., TrainingConfig]
+) -> None:
+    rollout = {"engine": "transformers", "multiTurn": {"agent": {"name": "my_agent:solve"}}}
+    config = make_config(rollout=rollout, data={"maxResponseLength": 12})
+    engine = build_engine(config, files=tiny_model, device=torch.device("cpu"))
+    calls = EngineCalls(engine, build_sampling(config, ()))
+    longest = calls.generate(PROMPTS, SEEDS)[0]
+    end = next(number for number, token in enumerate(longest.token_ids) if 32 < token < 127) + 1
+    sampling = replace(calls.sampling, stop=(chr(longest.token_ids[end - 1]),))
+    assert list(calls.generate(PROMPTS, SEEDS, sampling)[0].token_ids) == list(longest.token_ids[:end])
 
 
 def test_a_stop_string_in_the_prompt_has_no_effect(tiny_model: str, make_config: Callable[..., TrainingConfig]) -> None:

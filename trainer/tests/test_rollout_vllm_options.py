@@ -59,8 +59,9 @@ def test_images_get_the_tokenizer_and_are_normalized_by_the_trainer() -> None:
     assert options({})["skip_tokenizer_init"] is True
 
 
-def test_stop_strings_get_the_tokenizer() -> None:
-    assert options({"stop": ["</answer>"]})["skip_tokenizer_init"] is False
+@pytest.mark.parametrize("given", [{"stop": ["</answer>"]}, {"multiTurn": {"agent": {"name": "my_agent:solve"}}}])
+def test_stop_strings_and_agents_get_the_tokenizer(given: dict[str, Any]) -> None:
+    assert options(given)["skip_tokenizer_init"] is False
 
 
 def test_a_float32_head_is_added_to_the_overrides_of_the_config() -> None:

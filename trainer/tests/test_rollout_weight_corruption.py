@@ -14,6 +14,7 @@ from trained_families import FAMILIES, write_model
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.policy.router_bias import BIAS
+from rlt_trainer.rollout.expert_stacks import iterate_experts
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 from rlt_trainer.rollout.vllm_engine import VllmEngine
 from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
@@ -83,10 +84,7 @@ def reverse_heads(weights: Weights, old: Weights) -> None:
 def exchange_experts(weights: Weights, old: Weights) -> None:
     """The first two of a layer."""
     for name in list(weights):
-        if f"{LAYER}.mlp.experts.0." in name:
-            other = name.replace("experts.0.", "experts.1.")
-            weights[name], weights[other] = weights[other], weights[name]
-        elif f"{LAYER}.mlp.experts." in name and weights[name].ndim == 3:
+        if f"{LAYER}.mlp.experts." in name and weights[name].ndim == 3:
             weights[name] = weights[name][[1, 0, *range(2, len(weights[name]))]]
 
 
@@ -189,7 +187,19 @@ def test_the_place_of_every_weight_is_known(pair: Pair, monkeypatch: pytest.Monk
     """So no corruption is left to the log-probabilities."""
     sent = read_sent(pair, monkeypatch)
     held = pair.engines.loop.submit(pair.engine.sum_weights()).result(120)
-    assert {name for name, (_, elements) in held.weights.items() if elements} == set(sent)
+    assert {name for name, (_, elements) in held.weights.items() if elements} == set(
+        dict(iterate_experts(sent.items()))
+    )
+
+
+def test_stacks_of_experts_in_several_buckets_arrive(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    stacks = [tensor for tensor in read_sent(pair, monkeypatch).values() if tensor.ndim == 3]
+    if not stacks:
+        pytest.skip("the model has no experts")
+    monkeypatch.setattr(pair.rank._channel, "limit", 3 * stacks[0].nbytes // len(stacks[0]))
+    assert len(stacks[0]) > 3
+    train(pair)
+    pair.sync()
 
 
 def test_healthy_syncs_are_not_reported(pair: Pair) -> None:

@@ -83,15 +83,15 @@ def test_a_repeated_step_replaces_its_rollouts(tmp_path: Path) -> None:
     assert lines(tmp_path / "rollouts" / "step-5.jsonl") == [{"response": "c"}]
 
 
-def test_a_validation_that_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_evaluation_that_cannot_be_written_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> bytes:
         raise ValueError("not Unicode")
 
     run = RunDirectory(tmp_path)
-    run.write_validation(1, fail)
-    run.write_validation(2, lambda: b"parquet")
-    assert [path.name for path in (tmp_path / "validation").iterdir()] == ["step-2.parquet"]
-    assert "validation cannot be written" in caplog.text
+    run.write_evaluation("sums", 1, fail, lambda folder, step: [])
+    run.write_evaluation("sums", 2, lambda: b"parquet", lambda folder, step: [])
+    assert [path.name for path in (tmp_path / "evaluation/sums").iterdir()] == ["step-2.parquet"]
+    assert "evaluation cannot be written" in caplog.text
     assert "not Unicode" in caplog.text
 
 

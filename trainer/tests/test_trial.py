@@ -15,13 +15,14 @@ MakeConfig = Callable[..., TrainingConfig]
 
 def test_the_trial_is_one_step_of_the_same_configuration(make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config(
-        training={"totalSteps": 500, "validation": {"testFreq": 5, "beforeTrain": True}},
+        training={"totalSteps": 500},
+        evaluation=[{"name": "test", "every": 5, "beforeTrain": True}],
         checkpoint={"saveFreq": 50, "maxToKeep": 2, "keepBest": True},
     )
     trial = build_trial_config(config, tmp_path)
-    assert (trial.training.total_steps, trial.training.validation, trial.checkpoint.save_freq) == (1, None, 1)
+    assert (trial.training.total_steps, trial.evaluation, trial.checkpoint.save_freq) == (1, [], 1)
     assert trial.run_directory == str(tmp_path)
-    same = {"total_steps", "total_epochs", "validation", "warmup"}
+    same = {"total_steps", "total_epochs", "warmup"}
     assert trial.training.model_dump(exclude=same) == config.training.model_dump(exclude=same)
     assert (trial.model, trial.rollout, trial.algorithm) == (config.model, config.rollout, config.algorithm)
 

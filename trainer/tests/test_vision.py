@@ -172,7 +172,6 @@ def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp
         data={
             "preset": None,
             "files": [file],
-            "valFiles": [file],
             "imageKey": "images",
             "maxPromptLength": 16,
             "maxResponseLength": 1,
@@ -183,8 +182,8 @@ def test_a_run_learns_to_name_the_color_of_a_square(make_config: MakeConfig, tmp
             "ppoMiniBatchSize": 8,
             "ppoMicroBatchSizePerDevice": 512,
             "learningRate": 4e-3,
-            "validation": {"testFreq": 25},
         },
+        evaluation=[{"name": "squares", "data": {"files": [file]}, "every": 25}],
         algorithm={"klLossCoef": 0},
         rollout={"responsesPerPrompt": 64},
     )

@@ -39,7 +39,7 @@ class Checkpoint(ApiModel):
     """Maximum number of checkpoints; older ones are deleted: verl's max_actor_ckpt_to_keep. 0: none is deleted.
     Default: 3, as OpenRLHF's ckpt.max_num."""
     keep_best: bool = False
-    """Whether the checkpoint with the highest score of training.validation is also kept. Only steps that are both saved
-    (saveFreq) and validated (testFreq) have a score."""
+    """Whether the checkpoint with the highest score on the first suite of spec.evaluation is also kept. Only steps that
+    are both saved (saveFreq) and evaluated (every) have a score."""
     asynchronous: bool = False
     """Whether training continues while a checkpoint is written, from a copy in CPU memory."""

@@ -22,8 +22,6 @@ class HubDataset(ApiModel):
     """Name of its configuration. Default: the data set's default."""
     split: Text = "train"
     """The split for training."""
-    val_split: Text | None = None
-    """The split for validation. Default: none."""
     revision: Text | None = None
     """The branch, tag or commit. Default: the newest."""
 
@@ -90,8 +88,6 @@ class Data(ApiModel):
     data set is downloaded from the hub."""
     files: Files | None = None
     """Parquet or JSON Lines files in the pods for training: verl's data.train_files."""
-    val_files: Files | None = None
-    """Parquet or JSON Lines files in the pods for validation: verl's data.val_files."""
     hub: HubDataset | None = None
     """A data set on the Hugging Face hub."""
     inline: Annotated[list[InlineExample], Field(min_length=1, max_length=1024)] | None = None

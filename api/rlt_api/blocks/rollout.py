@@ -73,8 +73,9 @@ class MultiTurn(ApiModel):
     the conversation."""
     agent: PythonFunction | None = None
     """A user-defined function that runs an agent on a prompt and returns its reward, or None. Its process has the
-    variables OPENAI_BASE_URL and OPENAI_API_KEY of a server with OpenAI's API, whose model is the policy. The tokens of
-    all requests are trained on: see docs/conversations.md."""
+    variables OPENAI_BASE_URL, ANTHROPIC_BASE_URL and their keys, of a server with Chat Completions, Responses and
+    Anthropic's Messages, whose model is the policy. The tokens of all requests are trained on: see
+    docs/conversations.md."""
     format: Literal["hermes", "llama3_json"] = "hermes"
     """The form of a call in a turn: verl's multi_turn.format. hermes is <tool_call>{"name": ..., "arguments":
     ...}</tool_call> (Hermes, Qwen), llama3_json a turn that is {"name": ..., "parameters": ...}."""

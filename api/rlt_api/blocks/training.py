@@ -70,30 +70,6 @@ class Reference(ApiModel):
     """Whether the weights are in CPU memory between their uses. Default: false, on GPUs true."""
 
 
-class Validation(ApiModel):
-    """When and how the validation set is scored."""
-
-    model_config = cel(
-        (
-            "!has(self.responsesPerPrompt) || self.responsesPerPrompt == 1 "
-            "|| (has(self.temperature) && self.temperature > 0.0)",
-            "responsesPerPrompt above 1 needs a temperature above 0: greedy responses are equal",
-        ),
-    )
-
-    test_freq: Annotated[int, Field(ge=-1, le=2**31 - 1)] = -1
-    """Number of steps between validations. The last step is also validated. -1 disables validation: verl's
-    trainer.test_freq."""
-    before_train: bool = False
-    """Whether validation also runs before the first step: verl's trainer.val_before_train. With framework.type builtin,
-    except for preferences, the metrics of later validations have the differences to it."""
-    responses_per_prompt: Annotated[int, Field(ge=1, le=4096)] = 1
-    """Number of responses to each prompt: verl's val_kwargs.n. More than 1 needs a temperature, and adds the metrics
-    best@k (pass@k) and maj@k. (kubectl reads the key n as false.)"""
-    temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Sampling temperature: verl's val_kwargs.temperature. 0 is greedy."""
-
-
 class Training(ApiModel):
     """The optimizer, its batches and the parallelism."""
 
@@ -171,5 +147,3 @@ class Training(ApiModel):
     one that compiles kernels."""
     use_torch_compile: bool = False
     """Whether torch.compile compiles the layers of the models. (verl: true.)"""
-    validation: Validation | None = None
-    """When and how the validation set (data.valFiles, data.hub.valSplit or the preset's) is scored. Default: never."""

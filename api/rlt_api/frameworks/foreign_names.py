@@ -30,7 +30,7 @@ FIELDS = {
     "tensor_model_parallel_size": "spec.rollout.tensorParallelSize",
     "total_training_steps": "spec.training.totalSteps",
     "ulysses_sequence_parallel_size": "spec.training.contextParallelSize",
-    "val_before_train": "spec.training.validation.beforeTrain",
+    "val_before_train": "spec.evaluation[].beforeTrain",
 }
 """Name of a setting in another program, or path that does not exist -> its field here, where the names differ."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.factors import nearest_multiples
-from rlt_api.findings.finding import Finding, remove, use
+from rlt_api.findings.finding import Finding, use
 from rlt_api.findings.kinds import effect_only_with, exactly_one, not_divisor, not_used, only_for, replaceable
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines
@@ -53,7 +53,7 @@ def validate_seeded_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Exactly one of preset, files, hub and inline must be given. path is for gsm8k and math, valFiles for files."""
+    """Exactly one of preset, files, hub and inline must be given. path is for gsm8k and math."""
     data = spec.data
     if data is None:
         return
@@ -65,10 +65,6 @@ def validate_data_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if data.path is not None and data.preset not in ("gsm8k", "math"):
         by = f"preset {data.preset}" if data.preset else given[0] if given else "any source"
         yield not_used("spec.data.path", by, value=data.path, rule="data-path", involved=source)
-    if data.val_files is not None and data.files is None:
-        field = "spec.data.valFiles"
-        involved = ("spec.data.files",)
-        yield effect_only_with(field, "files", instead="add files", rule="data-source", involved=involved)
 
 
 def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -87,32 +83,6 @@ def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     }.items():
         if is_given:
             yield effect_only_with(field, "files and hub", instead="add files", rule="data-source", involved=sources)
-
-
-def validate_validation_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """training.validation needs validation data: a preset, data.valFiles or data.hub.valSplit."""
-    data = spec.data
-    validation = spec.training.validation
-    if data is None or validation is None or not (validation.test_freq > 0 or validation.before_train):
-        return
-    fixes = {
-        "files": "add spec.data.valFiles, or remove it",
-        "hub": "add spec.data.hub.valSplit, or remove it",
-        "inline": "remove it, or use files with valFiles",
-    }
-    if data.files is not None and not data.val_files:
-        source = "files"
-    elif data.hub is not None and data.hub.val_split is None:
-        source = "hub"
-    elif data.inline is not None:
-        source = "inline"
-    else:
-        return
-    field = "spec.training.validation"
-    message = "requires validation data"
-    involved = (f"spec.data.{source}",)
-    edits = remove(field)
-    yield Finding(field, "given", message, fixes[source], rule="validation-data", involved=involved, edits=edits)
 
 
 def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -143,7 +113,6 @@ RULES = (
     validate_seeded_model,
     validate_data_source,
     validate_data_columns,
-    validate_validation_data,
     validate_image,
 )
 BUILTIN_RULES = (validate_rewards_given,)

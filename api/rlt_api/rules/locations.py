@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from rlt_api.blocks.data import Data
+from rlt_api.blocks.evaluation import EvaluationData
 from rlt_api.findings.finding import Finding, printable, use
+from rlt_api.rules.evaluation import list_suite_data
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 HUB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})?")
@@ -52,13 +55,9 @@ def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_data_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """data.files, data.valFiles and data.path must be absolute paths in the pods. Files are Parquet (.parquet) or JSON
-    lines (.jsonl, .json), without patterns."""
-    data = spec.data
-    if data is None:
-        return
-    files = {f"spec.data.files[{index}]": path for index, path in enumerate(data.files or [])}
-    files |= {f"spec.data.valFiles[{index}]": path for index, path in enumerate(data.val_files or [])}
+    """files and path of data and of evaluation[].data must be absolute paths in the pods. Files are Parquet (.parquet)
+    or JSON lines (.jsonl, .json), without patterns."""
+    files = dict(list_files(spec))
     rule = "data-files"
     for field, path in files.items():
         suffix = PurePosixPath(path).suffix
@@ -71,9 +70,29 @@ def validate_data_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             message = f"is not a file of type {', '.join(SUFFIXES)}"
             fix = "convert it to Parquet or JSON lines" if suffix else "list the files in it, or add the suffix"
             yield Finding(field, printable(path), message, fix, rule=rule)
-    if data.path is not None and not data.path.startswith("/"):
-        message = "is not an absolute path in the pods"
-        yield Finding("spec.data.path", printable(data.path), message, VOLUME, rule=rule)
+    for field, path in list_folders(spec):
+        if not path.startswith("/"):
+            yield Finding(field, printable(path), "is not an absolute path in the pods", VOLUME, rule=rule)
+
+
+def list_files(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str]]:
+    """Yield the field and the path of each file in data and in evaluation[].data."""
+    for block, data in _list_data(spec):
+        for index, path in enumerate(data.files or []):
+            yield f"{block}.files[{index}]", path
+
+
+def list_folders(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str]]:
+    """Yield the field and the path of each folder with the published files of a preset."""
+    for block, data in _list_data(spec):
+        if data.path is not None:
+            yield f"{block}.path", data.path
+
+
+def _list_data(spec: RLTrainingJobSpec) -> Iterator[tuple[str, Data | EvaluationData]]:
+    if spec.data is not None:
+        yield "spec.data", spec.data
+    yield from list_suite_data(spec)
 
 
 def is_hub_name(text: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, printable, use
+from rlt_api.rules.evaluation import list_suite_data
 from rlt_api.rules.locations import find_hub_name, is_hub_name
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
@@ -16,19 +17,21 @@ NOT_IN_PROJECT = re.compile(r"[/\\#?%:]")
 
 
 def validate_hub_dataset(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """data.hub.name must be the name of a data set on the Hugging Face hub: [owner/]name, and no URL, revision or
-    folder."""
-    hub = spec.data.hub if spec.data else None
-    if hub is None or is_hub_name(hub.name):
-        return
-    field = "spec.data.hub.name"
-    message = "is not the name of a data set on the Hugging Face hub"
-    name, revision = find_hub_name(hub.name)
-    fix = "use the name as owner/name, or data.files for files on a volume"
-    if name:
-        fix = f"use {name}" + (f", and data.hub.revision: {revision}" if revision else "")
-    edits = use(field, name) if name else ()
-    yield Finding(field, printable(hub.name), message, fix, rule="hub-name", edits=edits)
+    """hub.name of data and of evaluation[].data must be the name of a data set on the Hugging Face hub: [owner/]name,
+    and no URL, revision or folder."""
+    hubs = {"spec.data.hub": spec.data.hub if spec.data else None}
+    hubs |= {f"{field}.hub": own.hub for field, own in list_suite_data(spec)}
+    for block, hub in hubs.items():
+        if hub is None or is_hub_name(hub.name):
+            continue
+        field = f"{block}.name"
+        message = "is not the name of a data set on the Hugging Face hub"
+        name, revision = find_hub_name(hub.name)
+        fix = "use the name as owner/name, or data.files for files on a volume"
+        if name:
+            fix = f"use {name}" + (f", and {block.removeprefix('spec.')}.revision: {revision}" if revision else "")
+        edits = use(field, name) if name else ()
+        yield Finding(field, printable(hub.name), message, fix, rule="hub-name", edits=edits)
 
 
 def list_functions(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rlt_api.findings.finding import Finding
 from rlt_api.findings.kinds import replaceable, superfluous
 from rlt_api.model import ApiModel
+from rlt_api.rules.evaluation import list_suite_data
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 DPO = "spec.algorithm.dpo"
@@ -21,11 +22,16 @@ def validate_pairs(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     data = spec.data
     if spec.algorithm.dpo is None or data is None:
         return
-    for name, is_given in {"preset": data.preset is not None, "inline": data.inline is not None}.items():
+    given = {
+        "spec.data.preset": data.preset is not None,
+        "spec.data.inline": data.inline is not None,
+        **{f"{field}.preset": own.preset is not None for field, own in list_suite_data(spec)},
+    }
+    for field, is_given in given.items():
         if is_given:
             message = "has no pairs, which algorithm.dpo needs"
             fix = "use files or hub with the columns prompt, chosen and rejected"
-            yield Finding(f"spec.data.{name}", "given", message, fix, rule=RULE, involved=(DPO,))
+            yield Finding(field, "given", message, fix, rule=RULE, involved=(DPO,))
     value = data.overlong_prompts
     if value not in WHOLE:
         message = "cannot be combined with algorithm.dpo: pairs are not truncated"
@@ -39,7 +45,6 @@ def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding
         return
     data = spec.data
     training = spec.training
-    validation = training.validation
     given = {
         "spec.model.lora.syncAdapters": bool(spec.model and spec.model.lora and spec.model.lora.sync_adapters),
         "spec.rewards": bool(spec.rewards),
@@ -52,8 +57,15 @@ def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding
         "spec.training.warmup": training.warmup is not None,
         "spec.training.ppoEpochs": training.ppo_epochs != 1,
         "spec.training.ppoMiniBatchSize": training.ppo_mini_batch_size not in (None, training.train_batch_size),
-        "spec.training.validation.responsesPerPrompt": validation is not None and validation.responses_per_prompt != 1,
-        "spec.training.validation.temperature": validation is not None and validation.temperature != 0,
+        **{f"{field}.answerKey": own.answer_key is not None for field, own in list_suite_data(spec)},
+        **{
+            f"spec.evaluation[{index}].{name}": is_given
+            for index, suite in enumerate(spec.evaluation)
+            for name, is_given in {
+                "responsesPerPrompt": suite.responses_per_prompt != 1,
+                "temperature": suite.temperature != 0,
+            }.items()
+        },
         "spec.observability.recordSteps": bool(spec.observability.record_steps),
     }
     for field, is_given in given.items():

@@ -27,7 +27,7 @@ SAVE_FREQ = "spec.checkpoint.saveFreq"
 KEEP_BEST = "spec.checkpoint.keepBest"
 RESUME = "spec.checkpoint.resume"
 RESUME_FROM_JOB = "spec.checkpoint.resumeFromJob"
-TEST_FREQ = "spec.training.validation.testFreq"
+EVERY = "spec.evaluation[0].every"
 
 
 def validate_storage_claim(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -113,34 +113,33 @@ def validate_resume_from_other_job(name: str, spec: RLTrainingJobSpec) -> Iterat
 
 
 def validate_keep_best(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """keepBest needs training.validation.testFreq: it keeps the checkpoint with the highest validation score."""
-    validation = spec.training.validation
-    if spec.checkpoint.keep_best and (validation is None or validation.test_freq < 1):
-        message = "needs validation scores"
-        fix = "set training.validation.testFreq, or remove it"
+    """keepBest needs every in the first suite of spec.evaluation: it keeps the checkpoint with the highest score."""
+    if spec.checkpoint.keep_best and (not spec.evaluation or spec.evaluation[0].every is None):
+        message = "needs scores of an evaluation"
+        fix = "set every in the first suite of spec.evaluation, or remove it"
         edits = remove(KEEP_BEST)
-        yield Finding(KEEP_BEST, "true", message, fix, rule="keep-best", involved=(TEST_FREQ,), edits=edits)
+        involved = (EVERY if spec.evaluation else "spec.evaluation",)
+        yield Finding(KEEP_BEST, "true", message, fix, rule="keep-best", involved=involved, edits=edits)
 
 
 def validate_keep_best_steps(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """With keepBest, a step before the last must be both saved and validated: only such a checkpoint has a score."""
-    validation = spec.training.validation
-    if not spec.checkpoint.keep_best or validation is None or validation.test_freq < 1:
+    """With keepBest, a step before the last must be both saved and evaluated: only such a checkpoint has a score."""
+    every = spec.evaluation[0].every if spec.evaluation else None
+    if not spec.checkpoint.keep_best or every is None:
         return
     save_freq = spec.checkpoint.save_freq
-    test_freq = validation.test_freq
     total = spec.training.total_steps
     rule = "keep-best"
     if save_freq < 1:
         message = "must be 1 or more with keepBest"
-        yield replaceable(SAVE_FREQ, save_freq, message, test_freq, or_set={KEEP_BEST: None}, rule=rule)
+        yield replaceable(SAVE_FREQ, save_freq, message, every, or_set={KEEP_BEST: None}, rule=rule)
         return
-    common = lcm(save_freq, test_freq)
-    if total is not None and max(save_freq, test_freq) < common and common >= total:
-        message = f"has no step before the last ({total}) in common with testFreq {test_freq}, as keepBest needs"
-        nearest = max(1, round(save_freq / test_freq)) * test_freq
-        fix = f"use {nearest}, a multiple of testFreq"
-        involved = (TEST_FREQ, KEEP_BEST, "spec.training.totalSteps")
+    common = lcm(save_freq, every)
+    if total is not None and max(save_freq, every) < common and common >= total:
+        message = f"has no step before the last ({total}) in common with {EVERY} {every}, as keepBest needs"
+        nearest = max(1, round(save_freq / every)) * every
+        fix = f"use {nearest}, a multiple of every"
+        involved = (EVERY, KEEP_BEST, "spec.training.totalSteps")
         edits = use(SAVE_FREQ, nearest)
         yield Finding(SAVE_FREQ, str(save_freq), message, fix, rule=rule, involved=involved, edits=edits)
 

@@ -25,7 +25,7 @@ SET_BY = {
     "master_addr": "rollout.tensorParallelSize",
     "master_port": "rollout.tensorParallelSize",
     "worker_extension_cls": "always the trainer's, which receives the weights",
-    "skip_tokenizer_init": "true without data.imageKey and rollout.stop: requests and responses are tokens",
+    "skip_tokenizer_init": "true without images, rollout.stop and an agent: requests and responses are tokens",
     "mm_device_do_normalize": "false with data.imageKey: the trainer normalizes the pixels",
     "load_format": "dummy, because the first weight sync loads the weights, or auto with model.lora.syncAdapters",
     "enable_lora": "model.lora.syncAdapters",

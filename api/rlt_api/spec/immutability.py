@@ -14,6 +14,7 @@ IMMUTABLE_BLOCKS = (
     "rewards",
     "algorithm",
     "training",
+    "evaluation",
     "rollout",
     "cluster",
     "network",

@@ -10,6 +10,7 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.cluster import Cluster
 from rlt_api.blocks.data import Data
+from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.blocks.framework import Framework
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.network import Network
@@ -19,7 +20,7 @@ from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.scheduling import Scheduling
 from rlt_api.blocks.storage import Storage
 from rlt_api.blocks.training import Training
-from rlt_api.model import ApiModel, ObjectName, Positive, cel
+from rlt_api.model import ApiModel, KeyedBy, ObjectName, Positive, cel
 from rlt_api.spec.immutability import immutability_rules
 
 OPERATOR = "rlt.dev/operator"
@@ -48,6 +49,9 @@ class JobBlocks(ApiModel):
     """Advantage estimation and policy loss."""
     training: Training = Training()
     """The optimizer, its batches and the parallelism."""
+    evaluation: Annotated[list[Evaluation], Field(max_length=16), KeyedBy("name")] = []
+    """Suites on which the policy is scored beside the training. The first one selects the checkpoint of
+    checkpoint.keepBest. Default: none."""
     rollout: Rollout = Rollout()
     """Generation of responses."""
     cluster: Cluster = Cluster()

@@ -24,13 +24,19 @@ def build_download_step(spec: RLTrainingJobSpec) -> PrepareStep | None:
     """
     model = spec.model
     steps = spec.framework.prepare
-    if model is None or model.path is None or not HUB_NAME.fullmatch(model.path):
+    if model is None or model.path is None or not is_on_hub(spec):
         return None
-    if spec.preflight.only or not _keeps_downloads(spec) or _is_offline(spec):
+    if spec.preflight.only or not _keeps_downloads(spec):
         return None
     if any(step.name == STEP or step.command[: len(DOWNLOAD)] == DOWNLOAD for step in steps):
         return None
     return PrepareStep(name=STEP, command=[*DOWNLOAD, model.path, *_build_revision(model)])
+
+
+def is_on_hub(spec: RLTrainingJobSpec) -> bool:
+    """Whether spec.model.path names a model of the hub that the job may download."""
+    path = spec.model.path if spec.model else None
+    return bool(path and HUB_NAME.fullmatch(path)) and not _is_offline(spec)
 
 
 def _build_revision(model: Model) -> list[str]:

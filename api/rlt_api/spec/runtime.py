@@ -115,7 +115,7 @@ class RLRuntimeSpec(ApiModel):
     restricted."""
 
 
-TRAINING_BLOCKS = ("model", "data", "rewards", "algorithm", "training", "rollout", "checkpoint")
+TRAINING_BLOCKS = ("model", "data", "rewards", "algorithm", "training", "evaluation", "rollout", "checkpoint")
 """Blocks that a command does not use."""
 GENERATION_BLOCKS = ("rewards", "algorithm", "rollout")
 """Blocks whose defaults a job with algorithm.dpo does not use."""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.data import Data
+from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.operations import Observability
 from rlt_api.blocks.rewards import Reward
@@ -82,6 +83,7 @@ class TrainingConfig(ApiModel):
     """Empty only if an environment gives the reward."""
     algorithm: Algorithm
     training: ResolvedTraining
+    evaluation: list[Evaluation] = []
     rollout: Rollout
     checkpoint: Checkpoint
     observability: Observability = Observability()

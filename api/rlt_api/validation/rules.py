@@ -19,6 +19,7 @@ from rlt_api.rules import (
     attachment,
     choices,
     environment,
+    evaluation,
     fault_tolerance,
     images,
     operations,
@@ -37,6 +38,7 @@ from rlt_api.validation import template_shape
 RULES: list[Rule] = [
     *framework_rules.RULES,
     *choices.RULES,
+    *evaluation.RULES,
     *commands.RULES,
     *shell_words.RULES,
     *launchers.RULES,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rlt_api.frameworks.command.preflight import build_trial
 from rlt_api.model import quantity_value
 from rlt_api.rules.engine_memory import MAX_UTILIZATION, explain_small_cache
+from rlt_api.rules.locations import list_files, list_folders
 from rlt_api.rules.model_size import model_size
 from rlt_api.rules.storage import describe_missing_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -162,13 +163,11 @@ def warn_few_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 def warn_paths_outside_volumes(spec: RLTrainingJobSpec) -> Iterator[str]:
     """Models and data that are on no volume of the job must be in the image."""
-    data = spec.data
     model = spec.model
     paths = {
         "spec.model.path": model.path if model else None,
-        "spec.data.path": data.path if data else None,
-        **{f"spec.data.files[{index}]": path for index, path in enumerate((data and data.files) or [])},
-        **{f"spec.data.valFiles[{index}]": path for index, path in enumerate((data and data.val_files) or [])},
+        **dict(list_folders(spec)),
+        **dict(list_files(spec)),
         "spec.checkpoint.resumeFromPath": spec.checkpoint.resume_from_path,
     }
     for field, path in paths.items():

@@ -10,10 +10,12 @@ from rlt_api.frameworks.command.shell_words import warn_shell_words
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.frameworks.warnings import warn_framework
 from rlt_api.model import ApiModel
+from rlt_api.rules.evaluation import warn_late_suites
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.rules.services import warn_urls
 from rlt_api.rules.volume_size import warn_small_volume
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.model_download import is_on_hub
 from rlt_api.validation.environment_warnings import (
     warn_cache_folders,
     warn_environment,
@@ -80,6 +82,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
     yield from warn_framework(spec)
     if get_framework(spec).reads_fields:
         yield from _warn_restarts_without_checkpoint(spec)
+        yield from _warn_download_without_volume(spec)
         yield from _warn_memory(spec)
         yield from _warn_staleness_without_correction(spec)
         yield from _warn_unread_settings(spec.algorithm)
@@ -92,6 +95,7 @@ def find_warnings(spec: RLTrainingJobSpec) -> Iterator[str]:
         yield from warn_small_volume(spec)
         yield from warn_paths_outside_volumes(spec)
         yield from warn_answer_form(spec)
+        yield from warn_late_suites(spec)
 
 
 def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
@@ -113,6 +117,18 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
     else:
         return
     yield f"spec.failurePolicy.maxRestarts: {restarts}: each attempt starts from step 0, because {reason}; {fix}"
+
+
+def _warn_download_without_volume(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """Without a volume, the files of a model of the hub are lost with each pod."""
+    storage = spec.storage
+    if spec.model is None or not is_on_hub(spec):
+        return
+    if storage.outlives_pods or storage.model_cache or storage.hf_home:
+        return
+    reason = "each pod of each attempt downloads it, because the job has no volume that keeps it"
+    fix = "set storage.claimName, storage.storageClassName or storage.modelCache"
+    yield f"spec.model.path: {spec.model.path}: {reason}; {fix}"
 
 
 def _warn_memory(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -13,7 +13,8 @@ from gpu_check.models import build_mixture_config, write_model
 from gpu_check.runs import build_config, build_sequences, train_worker
 from gpu_check.settings import Settings
 from rlt_trainer.policy.weight_files import to_file_format
-from rlt_trainer.rollout.buckets import BUCKET_BYTES, pack_buckets
+from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, pack_buckets
+from rlt_trainer.rollout.expert_stacks import iterate_experts
 from rlt_trainer.workers.train_worker import TrainWorker
 
 MAX_DIFFERENCE = 0.05
@@ -58,18 +59,16 @@ def measure_sync(worker: TrainWorker, settings: Settings) -> Iterator[Figure]:
     actor = worker._actor
     device = torch.device(settings.device)
     allocate = partial(torch.empty, dtype=torch.uint8, device=device)
-    seconds: list[float] = []
-    tensors = size = 0
-    for _ in range(2):  # the first round allocates
-        tensors = size = 0
-        start = time.perf_counter()
-        weights = to_file_format(actor.model, actor.gather_weights())
-        for bucket in pack_buckets(weights, allocate, limit=BUCKET_BYTES):
-            tensors += len(bucket.layouts)
-            size += len(bucket.data)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
+
+    def pack() -> Iterator[Bucket]:
+        return pack_buckets(to_file_format(actor.model, actor.gather_weights()), allocate, limit=BUCKET_BYTES)
+
+    tensors = sum(1 for bucket in pack() for _ in iterate_experts(bucket.unpack()))  # this round allocates
+    start = time.perf_counter()
+    size = sum(len(bucket.data) for bucket in pack())
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
     yield Figure("a sync's tensors", tensors, passed=tensors > 0)
     yield Figure("a sync's bytes", size / 1e9, "GB")
-    yield Figure("gather, convert and pack, for each tensor", 1e3 * seconds[-1] / tensors, "ms", note=PEERS)
+    yield Figure("gather, convert and pack, for each tensor", 1e3 * seconds / tensors, "ms", note=PEERS)

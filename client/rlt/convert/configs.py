@@ -7,7 +7,7 @@ import re
 from rlt.convert.draft import Draft
 from rlt.convert.framework_configs import write_override
 from rlt.convert.reader import Json, flatten, show
-from rlt.convert.settings import add_defaults, apply_settings
+from rlt.convert.settings import add_defaults, apply_settings, complete_suite
 from rlt_api.frameworks.mapping import find, load_mapping
 
 WORKERS = "cluster.workers[]"
@@ -44,6 +44,7 @@ def convert_hydra(draft: Draft, config: Json, file: str, to: str) -> None:
     _apply_devices(draft, values)
     if to == "builtin":
         apply_settings(draft, add_defaults(values, settings), settings, draft.lines)
+        complete_suite(draft)
     else:
         overrides = [f"{'' if _is_known(key) else '++'}{key}={write_override(value)}" for key, value in values.items()]
         unknown = [key for key in values if find(key, settings) is None]

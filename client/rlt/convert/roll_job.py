@@ -10,7 +10,7 @@ from typing import Any
 from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.reader import flatten, show
 from rlt.convert.rendering import drop, hold_invalid, list_invalid, restore
-from rlt.convert.settings import apply_settings
+from rlt.convert.settings import apply_settings, complete_suite
 from rlt_api.frameworks.mapping import find, load_mapping
 from rlt_api.frameworks.roll.keys import list_problems
 from rlt_api.frameworks.roll.rules import validate_roll_fields
@@ -71,7 +71,7 @@ def build_roll_job(draft: Draft, config: dict[str, Any]) -> None:
     draft.put("data.promptKey", _get(config, "actor_train", "data_args").get("messages") or "messages")
     draft.put("framework", {"type": "roll"})
     unknown = {problem.key for problem in list_problems(config) if problem.unknown}
-    if not draft.get("data.valFiles"):
+    if not draft.get("evaluation[].data.files"):
         unknown.add("eval_steps")  # it has no effect
     _apply_overrides(draft, wanted, unknown)
     restore(draft.spec, held)
@@ -89,9 +89,9 @@ def _apply_data(draft: Draft, config: Mapping[str, Any]) -> None:
     if files := _list_files(_get(config, "actor_train", "data_args")):
         draft.put("data.files", files)
     if validated := _list_files(_get(config, "validation", "data_args")):
-        draft.put("data.valFiles", validated)
-    elif "validation" in draft.spec.get("training", {}):
-        draft.spec["training"].pop("validation")
+        draft.put("evaluation[].data.files", validated)
+        complete_suite(draft)
+    elif draft.spec.pop("evaluation", None):
         why = "a validation needs files: validation.data_args.file_name"
         draft.leave_out(f"eval_steps {show(config.get('eval_steps'))}", why, draft.find_line("eval_steps"))
     draft.spec.get("training", {}).pop("ppoMiniBatchSize", None)

@@ -19,7 +19,7 @@ from rlt.convert.draft import ConvertError, Draft
 from rlt.convert.environment import PATHS, PLUMBING, apply_environment
 from rlt.convert.launch import SHELLS, Launch, list_launches, list_submissions
 from rlt.convert.preparation import AFTER, apply_others, get_target, is_preparation
-from rlt.convert.settings import add_defaults, apply_settings
+from rlt.convert.settings import add_defaults, apply_settings, complete_suite
 from rlt.convert.shell import Script, read_script
 from rlt.convert.slurm import LONG, Option, apply_directives, build_variables, count_gpus, read_directives
 from rlt.convert.text import is_known, mark_plain, reveal, show
@@ -357,4 +357,5 @@ def _build_builtin(draft: Draft, program: Program | None, launch: Launch) -> Non
     settings = load_mapping().verl
     values = {key: reveal(value) if isinstance(value, str) else value for key, value in program.values.items()}
     apply_settings(draft, add_defaults(values, settings), settings, {})
+    complete_suite(draft)
     draft.spec.pop("framework", None)

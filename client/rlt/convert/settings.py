@@ -33,7 +33,7 @@ VERL_KL_LOSS_COEF = 0.001
 FIRST = ("trainer.total_training_steps", "max_steps", "data.filter_overlong_prompts")
 """Settings that the conversion of others reads."""
 UNSET: Mapping[str, tuple[object, ...]] = {
-    "spec.checkpoint.saveFreq": (-1, 0), "spec.training.validation.testFreq": (-1, 0),
+    "spec.checkpoint.saveFreq": (-1, 0), "spec.evaluation[].every": (-1, 0),
     "spec.training.lrSchedule.warmupSteps": (-1,), "spec.training.lrSchedule.decaySteps": (-1,),
     "spec.training.fsdp.fsdpSize": (-1,), "spec.training.reference.fsdpSize": (-1,),
     "spec.algorithm.rolloutCorrection.bypassMode": (False,),
@@ -64,6 +64,8 @@ DEFAULTS = (
 """verl's keys whose default a job gets if the source does not give them: rlt's differ, or do not exist."""
 
 
+SUITE = "validation"
+"""Name of the suite with the files of a validation."""
 NEEDED = {
     "training.ppoMaxTokenLenPerDevice": "training.useDynamicBsz",
     "observability.profiler": "observability.profiler.steps",
@@ -129,6 +131,21 @@ def add_defaults(values: Mapping[str, object], settings: tuple[Setting, ...]) ->
     """The values with verl's defaults of DEFAULTS."""
     found = {key: setting.default for key in DEFAULTS if (setting := find(key, settings))}
     return {**found, **values}
+
+
+def complete_suite(draft: Draft) -> None:
+    """Complete the suite of the validation's settings, or leave it out if it has no files or never runs.
+
+    verl by default, and ROLL always, validate before the first step.
+    """
+    for suite in draft.spec.pop("evaluation", []):
+        suite.setdefault("beforeTrain", True)
+        if "data" not in suite:
+            draft.leave_out(f"evaluation {_show(suite)}", "it has no files: set spec.evaluation[].data")
+        elif "every" not in suite and not suite["beforeTrain"]:
+            draft.leave_out(f"evaluation {_show(suite)}", "it never runs: set spec.evaluation[].every")
+        else:
+            draft.put("evaluation", [{"name": SUITE, **suite}])
 
 
 def _drop_unused(draft: Draft) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from rlt.convert.defaults import subtract_defaults
 from rlt.convert.draft import Draft
 from rlt.convert.rendering import drop, hold_invalid, list_invalid, restore
-from rlt.convert.settings import apply_settings
+from rlt.convert.settings import apply_settings, complete_suite
 from rlt.convert.text import reveal
 from rlt_api.frameworks.arguments import Argument, Program, parse_value
 from rlt_api.frameworks.mapping import Setting, find, load_mapping
@@ -125,6 +125,7 @@ def _apply(draft: Draft, values: Mapping[str, Any], framework: Json, rewards: li
     job = Draft(spec=deepcopy(draft.spec))
     job.spec |= {"framework": dict(framework), "model": {}, "data": {}, "rewards": rewards}
     apply_settings(job, values, load_mapping().verl, {})
+    complete_suite(job)
     if job.get("observability.wandb") and not job.get("observability.wandb.apiKey"):
         del job.spec["observability"]["wandb"]
     return job

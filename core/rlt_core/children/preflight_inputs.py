@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from rlt_api.blocks.data import Data, HubDataset
+from rlt_api.blocks.evaluation import EvaluationData
 from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -36,7 +38,6 @@ def list_repositories(spec: RLTrainingJobSpec) -> list[Repository]:
         return []
     critic = spec.algorithm.critic
     model = spec.model
-    data = spec.data
     named = {
         **dict.fromkeys(_list_argument_names(spec)),
         **dict.fromkeys(reward.model for reward in spec.rewards if reward.model),
@@ -44,11 +45,9 @@ def list_repositories(spec: RLTrainingJobSpec) -> list[Repository]:
         **({model.path: model.revision} if model and model.path else {}),
     }
     models = [Repository(name, "model", revision) for name, revision in named.items() if not name.startswith("/")]
-    hub = None
-    if data is not None:
-        hub = data.hub or (PRESET_HUB.get(data.preset or "") if data.path is None else None)
-    sets = [Repository(hub.name, "dataset", hub.revision)] if hub else []
-    return [*models, *sets]
+    found = map(_find_hub, _list_data(spec))
+    sets = [Repository(hub.name, "dataset", hub.revision) for hub in found if hub]
+    return [*models, *dict.fromkeys(sets)]
 
 
 def list_data_files(spec: RLTrainingJobSpec) -> list[str]:
@@ -56,13 +55,27 @@ def list_data_files(spec: RLTrainingJobSpec) -> list[str]:
 
     With preflight.only, the steps that may create them do not run.
     """
-    data = spec.data
     if spec.preflight.only and spec.framework.prepare:
         return []
-    if data is None:
+    if spec.data is None:
         return _list_argument_prompts(spec)
-    published = [data.path] if data.path and data.preset in ("gsm8k", "math") else []
-    return [*published, *(data.files or []), *(data.val_files or [])]
+    paths: list[str] = []
+    for each in _list_data(spec):
+        paths += [each.path] if each.path and each.preset in PRESET_HUB else []
+        paths += each.files or []
+    return list(dict.fromkeys(paths))
+
+
+def _list_data(spec: RLTrainingJobSpec) -> Iterator[Data | EvaluationData]:
+    """The prompts of the training, and of suites with other ones."""
+    if spec.data is not None:
+        yield spec.data
+    yield from (suite.data for suite in spec.evaluation if suite.data is not None)
+
+
+def _find_hub(data: Data | EvaluationData) -> HubDataset | None:
+    """The data set on the hub that is read."""
+    return data.hub or (PRESET_HUB.get(data.preset or "") if data.path is None else None)
 
 
 def _list_argument_models(spec: RLTrainingJobSpec) -> list[str]:

@@ -9,7 +9,7 @@ from rlt_core.knowledge.lines import MAX_LENGTH, parse_line
 
 NEEDLES = (
     b"NCCL WARN", b"error", b"Error", b"ERROR", b"Xid", b"fatal", b"FATAL", b"Fatal", b"failure", b"panic", b"segfault",
-    b"Check failed", b"Warning ", b".go:", b"what():",
+    b"Check failed", b"Assertion", b"Warning ", b".go:", b"what():",
     b"general protection",
 )  # fmt: skip
 """A fatal line contains one of these."""
@@ -19,16 +19,16 @@ FATAL = re.compile(
     r"""(?:
         .{0,120}\bNCCL\ WARN\ .
       | .{0,200}\bNVRM:\ Xid\b(?!\ \([^)]{1,60}\):\ (?:43|45|63|92)\b)     # not the Xids at the end of a program
-      | .{0,200}(?:\bCuda\ failure\b|\b(?:CUDA|HIP)\ error\b|\bCUDA_ERROR_[A-Z])
+      | .{0,200}(?:\bCuda\ failure\b|\b(?:CUDA|Cuda|HIP)\ error\b|\bCUDA_ERROR_[A-Z])
       | (?:\[\s{0,9}\d{1,9}\.\d{1,9}\]|.{0,80}\bkernel:)\ .{0,200}
         (?:\bsegfault\ at\b|\bgeneral\ protection\b|\bI/O\ error\b)
       | (?:srun|sbatch|salloc|slurmstepd|slurmd|scontrol):\ (?:error|fatal):\ .
       | (?:docker|podman|nerdctl|apptainer|singularity|enroot|enroot-\w{1,20}|kubelet|containerd):\ .{0,40}
         \b(?:[Ee]rror|ERROR|FATAL|permission\ denied)\b
       | .{0,60}\bError\ response\ from\ daemon:\ .
-      | (?:\S{1,20}\s{1,9})?Warning\s{1,9}[A-Z]\w{2,60}\s{1,9}\S          # an event, as kubectl prints it
+      | \s{0,9}(?:\S{1,20}\s{1,9})?Warning\s{1,9}[A-Z]\w{2,60}\s{1,9}\S   # an event, as kubectl prints it
       | \[[\d-]{10}\ [\d:,]{8,15}\ [CF]\ \d{1,9}\ \d{1,9}\]                # Ray
-      | .{0,200}\bCheck\ failed:\ .
+      | .{0,200}(?:\bCheck\ failed:|\bAssertion\ failed:|\bAssertion\ `[^`']{1,200}'\ failed\b).
       | terminate\ called\ after\ throwing | \s{0,9}what\(\):\ \ ? | Fatal\ Python\ error: | panic:\ .
       | (?:[\w./-]{1,60}:\ (?:line\ \d{1,9}:\ )?)?(?:error|fatal|fatal\ error|FATAL|ERROR|FATAL\ ERROR|Error):\ {1,9}\S
     )""",

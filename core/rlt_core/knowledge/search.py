@@ -29,6 +29,13 @@ ADVICE = re.compile(
 """The beginning of a sentence that names a failure as a possibility."""
 MAX_ADVICE = 220
 """Maximum length of this beginning. What is before it is not searched again for each match of a line."""
+FAILED_CHECK = re.compile(
+    r"\b(?:failed|unable|could not|couldn't|cannot|error)\b[^.!?;:,]{0,40}"
+    r"\b(?:to|checking|determining|verifying|check|determine|verify)\s{1,9}\Z",
+    re.IGNORECASE,
+)
+"""What is before "if" in the message of a failed check, whose reason follows a colon: "failed to check if the image
+exists: no space left on device"."""
 LETTERS = re.compile(r"[A-Za-z_]{2}")
 MIN_WRAPPED = 60
 """Minimum number of characters of a line that is continued on the next one."""
@@ -107,7 +114,9 @@ def _match_line(raw: str, pattern: Pattern) -> str | None:
 def _find_statement(text: str, pattern: Pattern) -> re.Match[str] | None:
     """The first match that is not in advice: "if the state is OOMKilled, raise the limit" reports no failure."""
     for match in pattern.regex.finditer(text):
-        if not ADVICE.search(text, max(0, match.start() - MAX_ADVICE), match.start()):
+        begin = max(0, match.start() - MAX_ADVICE)
+        advice = ADVICE.search(text, begin, match.start())
+        if advice is None or (": " in advice[0] and FAILED_CHECK.search(text, begin, advice.start())):
             return match
     return None
 

@@ -59,6 +59,8 @@ LIBRARIES = re.compile(
     re.VERBOSE,
 )
 """Files that are on the way to the code that failed."""
+CLEANUP = "/multiprocessing/resource_tracker.py:"
+"""Place of exceptions of a process that only removes what others left behind."""
 
 
 @dataclass
@@ -171,6 +173,8 @@ class TracebackReader:
         elif OPEN_ENDED.search(evidence):
             evidence = f"{evidence} {read_continuation(text, start, process)}"
         frame = state.frame or state.library_frame
+        if CLEANUP in frame:
+            return
         found = Incident(match["name"], evidence[:MAX_TEXT], raw, number, process, frame, state.handled)
         self._add(found, state)
 

@@ -161,6 +161,14 @@ def test_an_exception_that_its_logger_calls_harmless_is_not_found(before: str) -
     assert list_codes(f"{before}\n{TRACEBACK}\nmore output\n") == []
 
 
+def test_an_exception_of_the_process_that_removes_shared_memory_is_not_found() -> None:
+    place = 'File "/usr/lib/python3.12/multiprocessing/resource_tracker.py", line 209, in main'
+    text = f"Traceback (most recent call last):\n  {place}\n    cache[rtype].remove(name)\nKeyError: '/loky-2-df'\n"
+    died = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task."
+    assert list_codes(prefix(text, "Server pid=20")) == []
+    assert list_codes(f"{text}{died}\n") == ["ActorDied"]
+
+
 def test_a_process_that_continues_has_handled_its_exception() -> None:
     lines = [f"(Engine pid=3) INFO 11-22 18:00:0{second} [core.py:1] ready" for second in range(5)]
     log = prefix(TRACEBACK, "Engine pid=3") + "\n" + "x" * CHUNK + "\n" + "\n".join(lines) + "\n" + "y" * CHUNK
@@ -182,6 +190,10 @@ def test_an_end_without_another_reason_recalls_what_was_before_the_last_step() -
         "slurmstepd: error: couldn't frobnicate the step",
         "docker: Error response from daemon: frobnication failed.",
         "4m    Warning   FrobnicationFailed   workload/grpo   couldn't frobnicate",
+        "  Warning  FrobnicationFailed  15m (x19 over 37m)  frobnicator  Failed frobnication of grpo",
+        "Assertion failed: /opt/frobnicate/internode.cu:483, condition: channels >= 2",
+        "frobnicate: main.c:12: main: Assertion `channels > 1' failed.",
+        "Failed: Cuda error /opt/frobnicate.cuh:164 'invalid argument'",
         "E0130 09:00:00.123456    1123 frobnicate.go:12] cannot frobnicate pod",
         "frobnicate.py: error: the option is wrong",
         "FATAL:   container frobnication failed",

@@ -57,6 +57,12 @@ def test_colors_prefixes_and_wrapped_lines_do_not_hide_the_line(code: str) -> No
         ("KvCacheNoMemory", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."),
         ("DriverTooOld", "RuntimeError: Triton Error [CUDA]: device kernel image is invalid"),
         ("DriverTooOld", "Error 803: system has unsupported display driver / cuda driver combination"),
+        ("AddressInUse", "Check failed: server_ Failed to start the grpc server. The specified port is 8076."),
+        ("EngineWakeMemory", "[torch_memory_saver.cpp] CUresult error: 2 (out of memory)  file=csrc/utils.h line=194"),
+        ("RdmaConnectionFailed", "rdma_endpoint.cpp:1033] [Handshake] Failed to modify QP to RTR, check mtu, gid"),
+        ("WeightNameUnknown", "(Worker_TP1 pid=6) ERROR [multiproc_executor.py:8] KeyError: 'embed_tokens.weight'"),
+        ("ImportFailed", "AttributeError: Qwen2Tokenizer has no attribute all_special_tokens_extended."),
+        ("ContainerRuntimeNoGpu", 'failed to get sandbox runtime: no runtime for "nvidia" is configured'),
     ],
 )  # fmt: skip
 def test_other_texts_of_a_failure_are_found(code: str, line: str) -> None:

@@ -192,6 +192,8 @@ def test_an_http_error_is_found_by_its_address(url: str, code: str) -> None:
         "The worker is gone. Check whether its pod was OOMKilled.",
         "Run it again; unless the job printed CUDA out of memory, its batch fits",
         "WARNING: look for ImagePullBackOff in the events of the pod",
+        "The worker failed, so look for its reason: OOMKilled, or an eviction",
+        "It cannot connect to the head: check if its pod was OOMKilled",
     ],
 )
 def test_advice_that_names_a_failure_does_not_show_it(line: str) -> None:
@@ -203,6 +205,9 @@ def test_advice_that_names_a_failure_does_not_show_it(line: str) -> None:
     [
         ("The job retries if it can. Last state of container trainer: OOMKilled", "ContainerOomKilled"),
         ("pod a: OOMKilled; if this repeats, raise the limit so that no pod is OOMKilled", "ContainerOomKilled"),
+        ("failed to check if the image exists: write /var/lib/a: no space left on device", "DiskFull"),
+        ("Error checking whether the index responds: dial tcp: lookup hub: no such host", "NameResolutionFailed"),
+        ("unable to check for a newer checkpoint: [Errno 116] Stale file handle", "StaleFileHandle"),
     ],
 )
 def test_a_failure_beside_advice_is_found(line: str, code: str) -> None:

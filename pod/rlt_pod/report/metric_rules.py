@@ -64,7 +64,7 @@ class Streak(NamedTuple):
 
 
 class BestValidation(NamedTuple):
-    """The best validation since the start of the driver."""
+    """The best validation with the same scores since the start of the driver."""
 
     step: int
     score: float
@@ -83,7 +83,8 @@ class MetricHistory:
     """The latest ones that are finite and not 0."""
     reward: float | None = None
     """The latest one."""
-    best: BestValidation | None = None
+    best: Mapping[tuple[str, ...], BestValidation] = field(default_factory=dict)
+    """By the names of its scores: suites that are due at other steps are compared with their own ones."""
 
 
 class BrokenRule(NamedTuple):
@@ -108,12 +109,15 @@ def record(
         if is_beyond(rule, value, limits[rule].threshold):
             streaks[rule] = before._replace(length=before.length + 1) if before else Streak(step, value, 1)
     norm = metrics.get("actor/grad_norm")
-    score = _read_validation(metrics)
+    scores = _read_validation(metrics)
     reward = _read(metrics, REWARD)
     reward = history.reward if reward is None else reward
-    best = history.best
-    if score is not None and reward is not None and (best is None or score > best.score):
-        best = BestValidation(step, score, reward)
+    best = dict(history.best)
+    if scores and reward is not None:
+        names = tuple(sorted(scores))
+        score = statistics.fmean(scores.values())
+        if names not in best or score > best[names].score:
+            best[names] = BestValidation(step, score, reward)
     norms = history.grad_norms
     if norm is not None and math.isfinite(norm) and norm > 0:
         norms = (*norms, norm)[-GRAD_NORMS:]
@@ -180,25 +184,25 @@ def _measure_spike(history: MetricHistory, metrics: Mapping[str, float]) -> floa
 
 def _measure_lost_validation(history: MetricHistory, metrics: Mapping[str, float]) -> float | None:
     """The share of the best validation score that is lost, while the reward of the training has not fallen since."""
-    score = _read_validation(metrics)
+    scores = _read_validation(metrics)
     reward = _read(metrics, REWARD)
-    best = history.best
-    if score is None or best is None:
+    best = history.best.get(tuple(sorted(scores)))
+    if best is None:
         return None
+    score = statistics.fmean(scores.values())
     reward = history.reward if reward is None else reward
     if reward is None or reward < best.reward or best.score == 0:
         return 0.0
     return (best.score - score) / abs(best.score)
 
 
-def _read_validation(metrics: Mapping[str, float]) -> float | None:
-    """The mean over the data sources of a validation (verl's val-core/SOURCE/METRIC/mean@N)."""
-    scores = [
-        value
+def _read_validation(metrics: Mapping[str, float]) -> dict[str, float]:
+    """The scores of a validation by name: verl's val-core/SOURCE/METRIC/mean@N, or with a suite before SOURCE."""
+    return {
+        name: value
         for name, value in metrics.items()
         if name.startswith("val-core/") and name.rpartition("/")[2].startswith("mean@") and math.isfinite(value)
-    ]
-    return statistics.fmean(scores) if scores else None
+    }
 
 
 def _measure_truncation(metrics: Mapping[str, float]) -> float | None:

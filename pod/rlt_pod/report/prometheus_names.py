@@ -288,8 +288,8 @@ GAUGES: tuple[Gauge, ...] = (
         "Share of the responses whose greedy response (remax) was not scored, 0 to 1",
     ),
     Gauge("reward/*", "rlt_trainer_reward_detail", "Rewards by name", rest_label="metric"),
-    Gauge("val/*", "rlt_trainer_validation_overall", "Metrics over the whole validation set", rest_label="metric"),
-    Gauge("val-core/*", "rlt_trainer_validation", "Mean score on a validation set", rest_label="metric"),
+    Gauge("val/*", "rlt_trainer_validation_overall", "Metrics over a whole suite of evaluation", rest_label="metric"),
+    Gauge("val-core/*", "rlt_trainer_validation", "Mean score by suite and data source", rest_label="metric"),
     Gauge("source/score/*", "rlt_trainer_source_score", "Mean score by data source", rest_label="source"),
     Gauge(
         "source/responses/*",

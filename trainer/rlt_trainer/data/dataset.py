@@ -56,9 +56,9 @@ class PromptDataset(Epochs[Prompt]):
     ) -> Self:
         """Read or generate the data, tokenize it, and handle prompts over data.maxPromptLength tokens.
 
-        Published data sets are first converted to parquet in run_directory/data. Raises ValueError with the problem and
-        the fix if the data is missing or malformed, if every prompt is too long, or if a conversation has no chat
-        template. Conversations describe `tools`, in OpenAI's schema. processor: for prompts with images.
+        Published data sets are first converted to parquet in run_directory/data/PRESET. Raises ValueError with the
+        problem and the fix if the data is missing or malformed, if every prompt is too long, or if a conversation has
+        no chat template. Conversations describe `tools`, in OpenAI's schema. processor: for prompts with images.
         """
         examples = read_examples(data, "train", seed=seed, run_directory=run_directory)
         tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools, processor=processor)
@@ -118,10 +118,10 @@ def compare_fingerprints(saved: Mapping[str, Any], current: Mapping[str, Any]) -
 
 
 @dataclass(frozen=True)
-class ValidationSet:
-    """The prompts to validate on, in the data's order."""
+class EvaluationSet:
+    """The prompts of a suite, in the data's order."""
 
-    prompts: Sequence[Prompt] = ()
+    prompts: Sequence[Prompt]
     overlong: int = 0
     """Number of prompts longer than data.maxPromptLength, which were left out or truncated."""
 
@@ -136,16 +136,10 @@ class ValidationSet:
         tools: Sequence[Mapping[str, Any]] = (),
         processor: ImageProcessor | None = None,
     ) -> Self:
-        """Read data.valFiles, data.hub.valSplit, or the preset's test split. Empty if the job has none of these.
+        """Read files, hub, or the preset's test split.
 
         Overlong prompts are handled as in PromptDataset.load. Raises the same ValueErrors.
         """
         examples = read_examples(data, "test", seed=seed, run_directory=run_directory)
-        if not examples:
-            return cls()
         tokenized = tokenize(examples, tokenizer, chat_template=data.chat_template, tools=tools, processor=processor)
-        return cls(*limit_prompt_length(tokenized, data, tokenizer, name="validation"))
-
-    def metrics(self) -> dict[str, float]:
-        """Return the number of overlong prompts."""
-        return {"val/overlong_prompts": float(self.overlong)}
+        return cls(*limit_prompt_length(tokenized, data, tokenizer, name="evaluation"))

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from rlt_api.blocks.data import Data
 from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.data.epochs import Epochs
-from rlt_trainer.data.prompt import Messages, Split
+from rlt_trainer.data.prompt import Messages
 from rlt_trainer.data.tables import SourceRow, is_conversation, read_rows, require_column
 
 _log = logging.getLogger(__name__)
@@ -37,20 +37,20 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairSet:
-    """The pairs of a split, in the data's order."""
+    """The pairs of a data set, in its order."""
 
-    pairs: Sequence[Pair] = ()
+    pairs: Sequence[Pair]
     overlong: int = 0
     """Number of pairs that were left out because a part is longer than its maximum."""
 
     @classmethod
-    def load(cls, data: Data, tokenizer: PreTrainedTokenizerBase, split: Split) -> Self:
-        """Read and tokenize the pairs of files or hub. Empty if the job has no validation data.
+    def load(cls, data: Data, tokenizer: PreTrainedTokenizerBase) -> Self:
+        """Read and tokenize the pairs of files or hub.
 
         Raises ValueError with the row, its problem and the fix, and if every pair is longer than data.maxPromptLength
         or data.maxResponseLength.
         """
-        rows = read_rows(data, split)
+        rows = read_rows(data)
         pairs = [_tokenize(row, data, tokenizer) for row in rows]
         prompt_limit = data.max_prompt_length
         limit = data.max_response_length

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Split = Literal["train", "test"]
-"""train: the training set. test: the validation set."""
+"""The part of a preset. train: for training. test: for evaluation."""
 Messages = list[dict[str, str]]
 """A conversation: role and content of each message."""
 

@@ -13,22 +13,21 @@ from rlt_trainer.data.digits import generate_digits
 from rlt_trainer.data.preset_files import convert_examples
 from rlt_trainer.data.prompt import Example, Split
 from rlt_trainer.data.published import DATA_SETS, Row, read_published
-from rlt_trainer.data.tables import read_files, read_hub, read_inline
+from rlt_trainer.data.tables import read_inline, read_table
 
 _log = logging.getLogger(__name__)
 
 
 def read_examples(data: Data, split: Split, *, seed: int, run_directory: Path) -> list[Example]:
-    """Read or generate the examples of a split. Empty if the job has no validation data.
+    """Read or generate the examples. `split` selects the part of a preset.
 
-    Published data sets are first converted to parquet in run_directory/data. Raises ValueError if the data is invalid.
+    Published data sets are first converted to parquet in run_directory/data/PRESET. Raises ValueError if the data is
+    invalid.
     """
-    if data.files is not None:
-        return read_files(data, split)
-    if data.hub is not None:
-        return read_hub(data, split)
+    if data.files is not None or data.hub is not None:
+        return read_table(data)
     if data.inline is not None:
-        return read_inline(data) if split == "train" else []
+        return read_inline(data)
     if data.path is not None and data.preset not in ("gsm8k", "math"):
         _log.warning("data.path %s is not read: preset %s generates its prompts", data.path, data.preset)
     match data.preset:
@@ -38,7 +37,7 @@ def read_examples(data: Data, split: Split, *, seed: int, run_directory: Path) -
             def read_rows(folder: Path | None) -> list[Row]:
                 return read_published(data_set, folder, data_set.hub, split, f"data.preset {data.preset}:")
 
-            return convert_examples(read_rows, data.path, run_directory / "data", split)
+            return convert_examples(read_rows, data.path, run_directory / "data" / data.preset, split)
         case "calculator":
             return generate_calculator(seed, split)
         case "bandit":

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from rlt_api.blocks.data import Data, DataFilter, HubDataset
 from rlt_trainer.data.images import name_images, read_images
-from rlt_trainer.data.prompt import Example, Split
+from rlt_trainer.data.prompt import Example
 
 Row = dict[str, Any]
 
@@ -34,26 +34,27 @@ class SourceRow:
     """Name of the file without its suffix, or of the data set."""
 
 
-def read_rows(data: Data, split: Split) -> list[SourceRow]:
+def read_rows(data: Data) -> list[SourceRow]:
     """Read the rows of files or hub that match data.filters, in order. Raises ValueError with file, row and the fix."""
-    return _read_hub_split(data, data.hub, split) if data.hub is not None else _read_file_rows(data, split)
+    if data.hub is None:
+        return _read_file_rows(data)
+    hub = data.hub
+    return _select_rows(read_hub_rows(hub, hub.split), data, f"data.hub {hub.name}, split {hub.split}", hub.name)
 
 
-def read_files(data: Data, split: Split) -> list[Example]:
-    """Read data.files or data.valFiles, in order. Raises ValueError with file, row, column and the fix."""
-    return _build_examples(_read_file_rows(data, split), data, split)
+def read_table(data: Data) -> list[Example]:
+    """Read data.files or data.hub, in order. Raises ValueError with file, row, column and the fix."""
+    rows = read_rows(data)
+    if data.curriculum is None:
+        return [_build_example(row, data) for row in rows]
+    column = data.curriculum.column
+    return [replace(_build_example(row, data), difficulty=_read_difficulty(row, column)) for row in rows]
 
 
-def read_hub(data: Data, split: Split) -> list[Example]:
-    """Read the training or validation split of data.hub. Raises ValueError with row, column and the fix."""
-    assert data.hub is not None
-    return _build_examples(_read_hub_split(data, data.hub, split), data, split)
-
-
-def _read_file_rows(data: Data, split: Split) -> list[SourceRow]:
-    files, field = (data.files, "data.files") if split == "train" else (data.val_files, "data.valFiles")
+def _read_file_rows(data: Data) -> list[SourceRow]:
+    field = "data.files"
     found: list[SourceRow] = []
-    for name in files or []:
+    for name in data.files or []:
         path = Path(name)
         if not path.is_file():
             raise ValueError(
@@ -62,13 +63,6 @@ def _read_file_rows(data: Data, split: Split) -> list[SourceRow]:
         rows = _read_json_lines(path, field) if path.suffix in JSON_LINES_SUFFIXES else _read_parquet(path, field)
         found += _select_rows(rows, data, f"{field} {name}", path.stem)
     return found
-
-
-def _read_hub_split(data: Data, hub: HubDataset, split: Split) -> list[SourceRow]:
-    name = hub.split if split == "train" else hub.val_split
-    if name is None:
-        return []
-    return _select_rows(read_hub_rows(hub, name), data, f"data.hub {hub.name}, split {name}", hub.name)
 
 
 def read_inline(data: Data) -> list[Example]:
@@ -88,13 +82,6 @@ def _select_rows(rows: Iterable[tuple[int, Row]], data: Data, location: str, sou
 
 def _matches_filters(row: SourceRow, filters: Sequence[DataFilter]) -> bool:
     return all(str(require_column(row, each.column, "data.filters")) in each.values for each in filters)
-
-
-def _build_examples(rows: Iterable[SourceRow], data: Data, split: Split) -> list[Example]:
-    curriculum = data.curriculum if split == "train" else None
-    if curriculum is None:
-        return [_build_example(row, data) for row in rows]
-    return [replace(_build_example(row, data), difficulty=_read_difficulty(row, curriculum.column)) for row in rows]
 
 
 def _read_difficulty(row: SourceRow, column: str) -> float:

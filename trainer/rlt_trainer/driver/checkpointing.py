@@ -24,8 +24,8 @@ from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
 
-SCORES = ("val/reward/mean", "val/rewards/accuracies")
-"""The validation score, which selects the best checkpoint. The first one that is present counts."""
+SCORES = ("reward/mean", "rewards/accuracies")
+"""The score of a suite, in its metrics val/SUITE/…. The first one that is present counts."""
 
 
 class BatchSource(Protocol):
@@ -112,12 +112,12 @@ class Checkpoints:
         """Save `step`, or start a save in the background.
 
         `metrics`: the step's, without timings. The checkpoint contains them, because the run can end before it
-        writes them to metrics.jsonl. The validation score among them selects the best checkpoint.
+        writes them to metrics.jsonl. The score of the first suite among them selects the best checkpoint.
         """
         self._saved_step = step
         values = self._state | ({"metrics": dict(metrics)} if metrics else {})
         state = DriverState(values, self._source.pack_ahead(step))
-        score = next((metrics[name] for name in SCORES if name in metrics), None) if metrics else None
+        score = self._find_score(metrics or {})
         ranks = len(self._workers)
         states = [state, *[DriverState()] * (ranks - 1)]  # rank 0 writes it, and it can be large
         leases = [self._run.lease] * ranks
@@ -138,6 +138,11 @@ class Checkpoints:
             f"Training was terminated (SIGTERM) after step {done}. "
             + (f"It can resume from {self.latest}." if self.latest else "No checkpoint: checkpoint.saveFreq is off.")
         )
+
+    def _find_score(self, metrics: Mapping[str, float]) -> float | None:
+        """The score of the first suite. None: it is not due at this step, or the job has none."""
+        names = [f"val/{suite.name}/{score}" for suite in self._config.evaluation[:1] for score in SCORES]
+        return next((metrics[name] for name in names if name in metrics), None)
 
     def _has_same_data(self, directory: Path) -> bool:
         """Whether the checkpoint was saved with this run's data. Raises ValueError if not, unless resumeFromPath."""

@@ -29,7 +29,7 @@ from rlt_trainer.rollout.engine import EngineError, Request, Sampling
 from rlt_trainer.rollout.group_channel import end_meeting
 from rlt_trainer.rollout.router import Engine, Router
 from rlt_trainer.rollout.weight_channel import ChannelAddress, GroupAddress
-from rlt_trainer.rollout.weight_sums import Sums
+from rlt_trainer.rollout.weight_sums import Sums, add_up_sums
 from rlt_trainer.rollout.weight_sync import Verification, build_probe
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport
 from rlt_trainer.workers.rollout_worker import EngineInfo, RolloutWorker
@@ -182,11 +182,11 @@ class Engines:
         expected = self._workers.all(TrainWorker.probe_log_probs, self._probe)[0] if is_verified else []
         self._release_memory("weights")
         receiving = self._gather(self._connected, RolloutWorker.receive_weights)
-        sent = self._beside(receiving, lambda: self._workers.all(TrainWorker.send_weights, add_up=is_verified))[0]
+        sent = self._beside(receiving, lambda: self._workers.all(TrainWorker.send_weights, add_up=is_verified))
         self._release_memory("kv_cache")  # after the receivers ended: memory that they have opened cannot be released
         held = self._call(self._connected, RolloutWorker.sum_weights) if is_verified else {}
         self._call(self._connected, RolloutWorker.resume)
-        difference = self._verify(sent, held, expected) if is_verified else None
+        difference = self._verify(add_up_sums(sent), held, expected) if is_verified else None
         self._raise_loss()
         self.loop.submit(self._serve()).result()
         return difference

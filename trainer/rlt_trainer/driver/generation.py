@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlt_api.blocks.training import Validation
+from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
 from rlt_trainer.algorithms.shaping import compute_overlong_penalty
@@ -34,7 +34,7 @@ from rlt_trainer.workers.train_worker import TrainWorker
 
 _log = logging.getLogger(__name__)
 
-VALIDATION_STEP = 0
+EVALUATION_STEP = 0
 """The step in the seeds of validations. Training starts with step 1."""
 TAKEN = "taken"
 """Key in a checkpoint: the number of prompts taken from the data set."""
@@ -136,14 +136,14 @@ class RolloutGenerator:
         self._ahead = ahead
         self._taken = int(ahead.get(TAKEN, consumed))
 
-    def validate(self, prompts: Sequence[Prompt], validation: Validation) -> RolloutBatch:
-        """Generate and score responses to, or conversations on, the prompts of the validation set.
+    def evaluate(self, prompts: Sequence[Prompt], settings: Evaluation) -> RolloutBatch:
+        """Generate and score responses to, or conversations on, the prompts of a suite.
 
-        All validations use the same seeds. Requests for training that wait in the router go after them.
+        All evaluations use the same seeds. Requests for training that wait in the router go after them.
         """
-        n = validation.responses_per_prompt
-        seeds = derive_sampling_seeds(self._config.training.seed, VALIDATION_STEP, 1, len(prompts) * n)
-        sampling = replace(self._engines.sampling.greedy(), temperature=validation.temperature)
+        n = settings.responses_per_prompt
+        seeds = derive_sampling_seeds(self._config.training.seed, EVALUATION_STEP, 1, len(prompts) * n)
+        sampling = replace(self._engines.sampling.greedy(), temperature=settings.temperature)
         groups = [
             [RolloutRequest(prompt, seed, sampling) for seed in seeds[row * n : (row + 1) * n]]
             for row, prompt in enumerate(prompts)

@@ -155,13 +155,3 @@ def validate_lengths(config: TrainingConfig, architecture: PreTrainedConfig) -> 
             f"{config.data.max_response_length} add up to {requested} tokens, but the model supports {max_length}: "
             "reduce one of them."
         )
-
-
-def validate_validation_set(config: TrainingConfig, prompts: int) -> None:
-    """Raises ValueError if validation is configured without a validation set."""
-    validation = config.training.validation
-    if validation and (validation.test_freq > 0 or validation.before_train) and prompts == 0:
-        raise ValueError(
-            "training.validation: the data has no validation set: set data.valFiles or data.hub.valSplit, or remove "
-            "validation."
-        )

@@ -1,4 +1,4 @@
-"""The training loop: generate, build experience, update, sync weights, validate, save."""
+"""The training loop: generate, build experience, update, sync weights, evaluate, save."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.cluster.pods import count_devices
 from rlt_trainer.cluster.worker_group import WorkerGroup
-from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.dataset import EvaluationSet, PromptDataset
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.data.suites import Suite, list_due
 from rlt_trainer.driver.checkpointing import Checkpoints
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.engines import Engines
@@ -28,16 +29,17 @@ from rlt_trainer.driver.experience import TrainingBatch, build_experience
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.metrics import compute_update_metrics
 from rlt_trainer.driver.reporter import Reporter
-from rlt_trainer.driver.start import is_validation_due, start_workers
+from rlt_trainer.driver.start import start_workers
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.driver.validation_metrics import compute_validation_metrics
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
+from rlt_trainer.evaluation.retention import find_superseded
 from rlt_trainer.evaluation.sample_file import read_base, write_samples
 from rlt_trainer.evaluation.samples import Samples
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import Shape
 from rlt_trainer.telemetry.rollout_log import build_rollout_lines, collect_images, split_segments
-from rlt_trainer.telemetry.run_directory import RunDirectory, get_validation_file
+from rlt_trainer.telemetry.run_directory import RunDirectory, get_evaluation_file
 from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.telemetry.token_values import add_token_values, decode_token
@@ -59,7 +61,7 @@ class Trainer:
         workers: WorkerGroup[TrainWorker],
         engines: Engines,
         prompts: PromptDataset,
-        validation: ValidationSet,
+        suites: Sequence[Suite[EvaluationSet]],
         tokenizer: PreTrainedTokenizerBase,
         scorer: Scorer,
         reporter: Reporter,
@@ -72,7 +74,7 @@ class Trainer:
         self.workers = workers
         self.engines = engines
         self.prompts = prompts
-        self.validation = validation
+        self.suites = suites
         self.tokenizer = tokenizer
         self.reporter = reporter
         self.run_directory = run
@@ -118,11 +120,10 @@ class Trainer:
             self.warm_up()
             done = 0
         self.engines.sync_weights()
-        validation = self.config.training.validation
-        if done == 0 and validation is not None and validation.before_train:
-            self.reporter.validation(self.validate(0))
-
         total = self.config.training.total_steps
+        if done == 0 and (due := list_due(self.suites, 0, total)):
+            self.reporter.evaluation(self.evaluate(0, due))
+
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         self.termination.defer()
         for step in range(done + 1, total + 1):
@@ -146,7 +147,7 @@ class Trainer:
             raise
 
     def step(self, step: int, rollout_batch: RolloutBatch) -> tuple[TrainingBatch, dict[str, float]]:
-        """Update the models, sync the engines' weights, and validate and save if due. Return batch and metrics."""
+        """Update the models, sync the engines' weights, and evaluate and save if due. Return batch and metrics."""
         config = self.config
         stopwatch = self.stopwatch
         self.engines.pause()
@@ -182,10 +183,10 @@ class Trainer:
             difference = self.engines.sync_weights()
         if difference is not None:
             metrics["training/weight_sync_difference"] = difference
-        if is_validation_due(config.training, step):
-            self.generator.send_ahead(step + 1)  # the engines generate its responses beside the validation
+        if due := list_due(self.suites, step, config.training.total_steps):
+            self.generator.send_ahead(step + 1)  # the engines generate its responses beside the evaluation
             with stopwatch.measure("testing"):
-                metrics |= self.validate(step)
+                metrics |= self.evaluate(step, due)
         self.checkpoints.complete_step(rollout_batch.consumed)
         if self.checkpoints.is_due(step):
             with stopwatch.measure("save_checkpoint"):
@@ -270,16 +271,19 @@ class Trainer:
         except (OSError, SafetensorError) as error:
             _log.warning("could not record step %s: %s", step, error)
 
-    def validate(self, step: int) -> dict[str, float]:
-        """Return the metrics of responses to the validation set, and write their scores to the run directory."""
-        validation = self.config.training.validation
-        assert validation is not None
-        batch = self.generator.validate(self.validation.prompts, validation)
-        samples = Samples.of(batch, validation.responses_per_prompt)
-        self.run_directory.write_validation(step, partial(write_samples, samples, batch))
-        has_base = validation.before_train and step > 0
-        base = read_base(get_validation_file(self.run_directory.path, 0)) if has_base else None
-        return compute_validation_metrics(batch, samples, base) | self.validation.metrics()
+    def evaluate(self, step: int, suites: Sequence[Suite[EvaluationSet]]) -> dict[str, float]:
+        """Return the metrics of responses to the prompts of the suites, and write their scores to the run directory."""
+        metrics: dict[str, float] = {}
+        for suite in suites:
+            batch = self.generator.evaluate(suite.rows.prompts, suite.settings)
+            samples = Samples.of(batch, suite.settings.responses_per_prompt)
+            build = partial(write_samples, samples, batch)
+            self.run_directory.write_evaluation(suite.name, step, build, find_superseded)
+            has_base = suite.settings.before_train and step > 0
+            base = read_base(get_evaluation_file(self.run_directory.path, suite.name, 0)) if has_base else None
+            metrics |= compute_validation_metrics(suite.name, batch, samples, base)
+            metrics[f"val/{suite.name}/overlong_prompts"] = float(suite.rows.overlong)
+        return metrics
 
     def warm_up(self) -> None:
         """Run supervised steps on the solutions in the data, if configured. Then start the RL stage."""

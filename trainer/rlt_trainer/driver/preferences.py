@@ -1,9 +1,8 @@
-"""The loop of algorithm.dpo: reference, update, validate, save. The responses come from the data."""
+"""The loop of algorithm.dpo: reference, update, evaluate, save. The responses come from the data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -17,11 +16,12 @@ from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.cluster.pods import count_devices
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.pairs import Pair, PairDataset, PairSet
+from rlt_trainer.data.suites import Suite, list_due
 from rlt_trainer.driver.checkpointing import Checkpoints
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.metrics import compute_length_metrics, compute_update_metrics
 from rlt_trainer.driver.reporter import Reporter
-from rlt_trainer.driver.start import is_validation_due, start_workers
+from rlt_trainer.driver.start import start_workers
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.errors import NonFiniteGradientError, add_checkpoint
 from rlt_trainer.telemetry.flops import Shape
@@ -61,7 +61,7 @@ class PreferenceTrainer:
         *,
         workers: WorkerGroup[TrainWorker],
         training: PairSet,
-        validation: PairSet,
+        suites: Sequence[Suite[PairSet]],
         tokenizer: PreTrainedTokenizerBase,
         reporter: Reporter,
         run: RunDirectory,
@@ -73,7 +73,8 @@ class PreferenceTrainer:
         self.beta = config.algorithm.dpo.beta
         self.workers = workers
         self.training = training
-        self.validation = validation
+        self.suites = suites
+        self._references: dict[str, Tensor] = {}
         self.tokenizer = tokenizer
         self.reporter = reporter
         self.run_directory = run
@@ -97,10 +98,9 @@ class PreferenceTrainer:
         """Train from the start or the latest checkpoint, and export the model."""
         start_workers(self.workers, self.reporter)
         done = self.checkpoints.resume() or 0
-        validation = self.config.training.validation
-        if done == 0 and validation is not None and validation.before_train:
-            self.reporter.validation(self.validate())
         total = self.config.training.total_steps
+        if done == 0 and (due := list_due(self.suites, 0, total)):
+            self.reporter.evaluation(self.evaluate(due))
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         self.termination.defer()
         for step in range(done + 1, total + 1):
@@ -113,7 +113,7 @@ class PreferenceTrainer:
         self.finish()
 
     def step(self, step: int) -> tuple[Sequences, dict[str, float]]:
-        """Update the policy on the next pairs, and validate and save if due. Return their responses and the metrics."""
+        """Update the policy on the next pairs, and evaluate and save if due. Return their responses and the metrics."""
         stopwatch = self.stopwatch
         sequences = self.pad(self.reader.take(self.config.training.train_batch_size))
         with stopwatch.measure("ref"):
@@ -128,9 +128,9 @@ class PreferenceTrainer:
             **compute_length_metrics(sequences),
             **compute_update_metrics([results]),
         }
-        if is_validation_due(self.config.training, step):
+        if due := list_due(self.suites, step, self.config.training.total_steps):
             with stopwatch.measure("testing"):
-                metrics |= self.validate()
+                metrics |= self.evaluate(due)
         self.checkpoints.complete_step(self.reader.taken)
         if self.checkpoints.is_due(step):
             with stopwatch.measure("save_checkpoint"):
@@ -147,21 +147,21 @@ class PreferenceTrainer:
         except NonFiniteGradientError as error:
             raise add_checkpoint(error, self.checkpoints.latest) from None
 
-    def validate(self) -> dict[str, float]:
-        """Return the metrics of the validation set: TRL's names below val/."""
-        sequences = self.pad(self.validation.pairs)
-        reference = self.validation_reference
-        log_probs, _ = self.data_parallel.compute(TrainWorker.log_probs, sequences)
-        policy = row_sums(log_probs, sequences.response_mask)
-        preferences = dpo_loss(*policy.chunk(2), *reference.chunk(2), beta=self.beta)
-        return {f"val/{name}": float(each.mean()) for name, each in preferences.metrics().items()} | {
-            "val/overlong_pairs": float(self.validation.overlong)
-        }
-
-    @cached_property
-    def validation_reference(self) -> Tensor:
-        """Sums of the reference's log-probabilities over the responses of the validation set: [2B]."""
-        return self.sum_reference(self.pad(self.validation.pairs))
+    def evaluate(self, suites: Sequence[Suite[PairSet]]) -> dict[str, float]:
+        """Return the metrics of the suites: TRL's names below val/SUITE/."""
+        metrics: dict[str, float] = {}
+        for suite in suites:
+            sequences = self.pad(suite.rows.pairs)
+            if suite.name not in self._references:  # the reference model does not change
+                self._references[suite.name] = self.sum_reference(sequences)
+            log_probs, _ = self.data_parallel.compute(TrainWorker.log_probs, sequences)
+            policy = row_sums(log_probs, sequences.response_mask)
+            reference = self._references[suite.name]
+            preferences = dpo_loss(*policy.chunk(2), *reference.chunk(2), beta=self.beta)
+            for name, values in preferences.metrics().items():
+                metrics[f"val/{suite.name}/{name}"] = float(values.mean())
+            metrics[f"val/{suite.name}/overlong_pairs"] = float(suite.rows.overlong)
+        return metrics
 
     def sum_reference(self, sequences: Sequences) -> Tensor:
         """Sums of the reference's log-probabilities over each response: [2B]."""

@@ -131,8 +131,8 @@ class Reporter:
         if self._traces:
             self._traces.export(spans)
 
-    def validation(self, metrics: dict[str, float]) -> None:
-        """Report the validation before the first step. Later validations are part of the step's metrics."""
+    def evaluation(self, metrics: dict[str, float]) -> None:
+        """Report the evaluation before the first step. Later evaluations are part of the step's metrics."""
         self._record(0, metrics)
         self._metrics = metrics
         self._publish()

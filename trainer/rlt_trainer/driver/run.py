@@ -16,8 +16,9 @@ from rlt_trainer.cluster.pods import list_accelerators, training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.cluster.worker_group import WorkerGroup
-from rlt_trainer.data.dataset import PromptDataset, ValidationSet
+from rlt_trainer.data.dataset import EvaluationSet, PromptDataset
 from rlt_trainer.data.pairs import PairSet
+from rlt_trainer.data.suites import load_suites
 from rlt_trainer.data.tokenizer import (
     load_tokenizer,
     validate_critic_tokenizer,
@@ -34,7 +35,6 @@ from rlt_trainer.driver.input_validation import (
     validate_lengths,
     validate_rollout,
     validate_teacher,
-    validate_validation_set,
 )
 from rlt_trainer.driver.loop import Trainer
 from rlt_trainer.driver.preferences import PreferenceTrainer
@@ -158,9 +158,8 @@ class _Run:
 
 def _run_preferences(run: _Run) -> None:
     load_image_processor(run.config)  # rejects a model that needs images
-    training = PairSet.load(run.config.data, run.tokenizer, "train")
-    validation = PairSet.load(run.config.data, run.tokenizer, "test") if run.config.training.validation else PairSet()
-    validate_validation_set(run.config, len(validation.pairs))
+    training = PairSet.load(run.config.data, run.tokenizer)
+    suites = load_suites(run.config, lambda data: PairSet.load(data, run.tokenizer))
     config = run.resolve_config(len(training.pairs))
     run.join_ray()
     with Termination() as termination:
@@ -168,7 +167,7 @@ def _run_preferences(run: _Run) -> None:
             config,
             workers=WorkerGroup(TrainWorker, config, training_pods(config)),
             training=training,
-            validation=validation,
+            suites=suites,
             tokenizer=run.tokenizer,
             reporter=run.reporter,
             run=run.directory,
@@ -196,10 +195,7 @@ def _run_reinforcement(run: _Run) -> None:
         "processor": load_image_processor(config),
     }
     prompts = PromptDataset.load(config.data, tokenizer, **sources)
-    validation = (
-        ValidationSet.load(config.data, tokenizer, **sources) if config.training.validation else ValidationSet()
-    )
-    validate_validation_set(config, len(validation.prompts))
+    suites = load_suites(config, lambda data: EvaluationSet.load(data, tokenizer, **sources))
     config = run.resolve_config(len(prompts))
     with Scorer(config.rewards) as scorer:
         scorer.validate_judges(prompts.take(0, 1)[0])
@@ -214,7 +210,7 @@ def _run_reinforcement(run: _Run) -> None:
                     workers=workers,
                     engines=engines,
                     prompts=prompts,
-                    validation=validation,
+                    suites=suites,
                     tokenizer=tokenizer,
                     scorer=scorer,
                     reporter=run.reporter,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rlt_api.spec.training_config import ResolvedTraining
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -15,9 +14,3 @@ def start_workers(workers: WorkerGroup[TrainWorker], reporter: Reporter) -> None
     reporter.stage("preparing", f"loading the policy on {len(workers)} ranks at {', '.join(addresses)}")
     workers.all(TrainWorker.load_models)
     workers.all(TrainWorker.watch_connections, addresses)
-
-
-def is_validation_due(training: ResolvedTraining, step: int) -> bool:
-    """Whether a validation is due after `step`."""
-    every = training.validation.test_freq if training.validation else -1
-    return every > 0 and (step % every == 0 or step == training.total_steps)

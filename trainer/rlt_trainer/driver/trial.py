@@ -53,13 +53,14 @@ def run_trial(config: TrainingConfig, *, local: bool = False) -> dict[str, Any]:
 
 
 def build_trial_config(config: TrainingConfig, folder: Path) -> TrainingConfig:
-    """Build the config of one step with a checkpoint, without validation, supervised steps and trackers."""
-    training = {"total_steps": 1, "total_epochs": None, "validation": None, "warmup": None}
+    """Build the config of one step with a checkpoint, without evaluation, supervised steps and trackers."""
+    training = {"total_steps": 1, "total_epochs": None, "warmup": None}
     checkpoint = {"save_freq": 1, "resume": "auto", "resume_from_path": None, "keep_best": False}
     return config.model_copy(
         update={
             "run_directory": str(folder),
             "training": config.training.model_copy(update=training),
+            "evaluation": [],
             "checkpoint": config.checkpoint.model_copy(update=checkpoint),
             "observability": Observability(),
         }

@@ -1,4 +1,7 @@
-"""The metrics of a validation under verl's names (process_validation_metrics in verl/trainer/ppo/metric_utils.py)."""
+"""The metrics of a suite under verl's names (process_validation_metrics in verl/trainer/ppo/metric_utils.py).
+
+The name of the suite is before the data source: val-core/SUITE/SOURCE/METRIC/mean@N. Two suites can have the same one.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,26 @@ from rlt_trainer.evaluation.estimates import compute_estimates, list_sizes
 from rlt_trainer.evaluation.samples import Samples
 
 
-def compute_validation_metrics(batch: RolloutBatch, samples: Samples, base: Samples | None = None) -> dict[str, float]:
-    """Compute the metrics of a validation from its batch and the samples of the batch.
+def compute_validation_metrics(
+    suite: str, batch: RolloutBatch, samples: Samples, base: Samples | None = None
+) -> dict[str, float]:
+    """Compute the metrics of a suite from its batch and the samples of the batch.
 
     For each data source: mean@n of all scores (avg@n), best@k (pass@k) and maj@k for each size k, as in
     evaluation.estimates. Metrics of n responses have a confidence interval (low, high) and, with the samples of an
-    earlier validation, the paired difference to it (gain, gain_low, gain_high).
+    earlier evaluation, the paired difference to it (gain, gain_low, gain_high).
     """
     scores = batch.scores
-    metrics = {"val/reward/mean": float(scores.total.nanmean()), "val/failed": float(scores.failed.sum())}
-    metrics |= {f"val/reward/{name}": value for _, name, value in _bound(samples, base, [])}
+    whole = f"val/{suite}"
+    metrics = {f"{whole}/reward/mean": float(scores.total.nanmean()), f"{whole}/failed": float(scores.failed.sum())}
+    metrics |= {f"{whole}/reward/{name}": value for _, name, value in _bound(samples, base, [])}
     for source, rows in sorted(group_rows(samples.sources.tolist()).items()):
-        metrics |= _compute_source(source, samples.select(np.array(rows)), base)
+        metrics |= _compute_source(f"{suite}/{source}", samples.select(np.array(rows)), base)
         for name, each in scores.by_reward.items() if len(scores.by_reward) > 1 else ():
-            metrics[f"val-aux/{source}/{name}/mean@{samples.n}"] = float(each.reshape(-1, samples.n)[rows].nanmean())
+            mean = float(each.reshape(-1, samples.n)[rows].nanmean())
+            metrics[f"val-aux/{suite}/{source}/{name}/mean@{samples.n}"] = mean
     lengths = torch.tensor([len(response.token_ids) for response in batch.responses], dtype=torch.float64)
-    return {**metrics, "val-aux/response_length/mean": float(lengths.mean())}
+    return {**metrics, f"val-aux/{suite}/response_length/mean": float(lengths.mean())}
 
 
 def group_rows(keys: Sequence[str]) -> dict[str, list[int]]:
@@ -41,7 +48,7 @@ def group_rows(keys: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _compute_source(source: str, samples: Samples, base: Samples | None) -> dict[str, float]:
-    """The metrics of a data source. verl's core metrics are over all n responses."""
+    """The metrics of a data source: SUITE/SOURCE. verl's core metrics are over all n responses."""
     n = samples.n
     sizes = list_sizes(n)
     metrics = {}

@@ -10,10 +10,12 @@ from typing import Any
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.agent_server import HOST, AgentEpisode, AgentServer
-from rlt_trainer.environments.chat_completions import MODEL
 from rlt_trainer.environments.conversation import Episode, require_finite
+from rlt_trainer.environments.policy_request import MODEL
 from rlt_trainer.environments.processes import ForkedProcess
 from rlt_trainer.environments.session import SessionError
+
+FIX_BASE_URL = "set its base URL to OPENAI_BASE_URL, or to ANTHROPIC_BASE_URL with Anthropic's API"
 
 
 async def run_agent(
@@ -38,7 +40,7 @@ async def run_agent(
         process.close()
     response = transcript.end()
     if response is None:
-        failure = failure or "the agent had no response to a request: set its base URL to OPENAI_BASE_URL"
+        failure = failure or f"the agent had no response to a request: {FIX_BASE_URL}"
         return Episode(Response((), (), finish_reason="abort"), None, failure)
     return Episode(response, reward, None if transcript.has_reached_limit else failure)
 
@@ -66,12 +68,18 @@ async def _call(
 
 
 def build_variables(base_url: str, key: str) -> dict[str, str]:
-    """Return the environment variables of an agent: the ones that OpenAI's clients read, and no proxy to the server."""
+    """Return the environment variables of an agent: the ones that clients of OpenAI and Anthropic read, and no proxy to
+    the server."""
     without_proxy = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), HOST]))
     return {
-        "OPENAI_BASE_URL": base_url,
+        "OPENAI_BASE_URL": f"{base_url}/v1",
         "OPENAI_API_KEY": key,
         "OPENAI_DEFAULT_MODEL": MODEL,  # openai-agents
+        "ANTHROPIC_BASE_URL": base_url,
+        "ANTHROPIC_API_KEY": key,
+        "ANTHROPIC_MODEL": MODEL,
+        "ANTHROPIC_DEFAULT_HAIKU_MODEL": MODEL,  # side requests of Claude Code
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "NO_PROXY": without_proxy,
         "no_proxy": without_proxy,
     }

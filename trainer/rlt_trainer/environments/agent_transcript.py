@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.data.encoding import chat_text
-from rlt_trainer.environments.chat_completions import Message, RequestError, to_template_messages
 from rlt_trainer.environments.observation import tokenize_observation
+from rlt_trainer.environments.policy_request import Message, RequestError, to_template_messages
 
 
 @dataclass(frozen=True)
@@ -103,25 +103,13 @@ class AgentTranscript:
 
     def begin(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Pending:
         """Add a request: `complete` or `cancel` must follow. Raises RequestError."""
-        given = to_template_messages(messages)
-        keys = list(accumulate([tools, *given], _extend_key, initial=b""))[1:]  # of the tools and 0, 1, … messages
         if self._requests == self._limits.max_requests:
             maximum = f"rollout.multiTurn.maxTurns is {self._limits.max_requests}"
             raise self._reach_limit(f"The episode has had all its requests: {maximum}.", "max_turns_exceeded")
-        count = next((count for count in range(len(given), 0, -1) if keys[count] in self._turns), 0)
-        turn = self._turns.get(keys[count])
-        rest = self._tokenize(given, tools) if turn is None else self._observe(given[count:], turn)
-        if turn is not None and not turn.is_continued:
-            sequence = turn.sequence
-            observation = rest
-        else:
-            before = (*turn.sequence.prompt, *turn.sequence.tokens[: turn.end]) if turn else ()
-            sequence = _Sequence((*before, *rest))
-            observation = ()
-            turn = None
-            if len(sequence.prompt) > self._limits.max_prompt_length:
-                maximum = f"data.maxPromptLength is {self._limits.max_prompt_length}"
-                raise self._exceed(f"The messages have {len(sequence.prompt)} tokens: {maximum}.")
+        sequence, observation, turn, key = self._place(messages, tools)
+        if turn is None and len(sequence.prompt) > self._limits.max_prompt_length:
+            maximum = f"data.maxPromptLength is {self._limits.max_prompt_length}"
+            raise self._exceed(f"The messages have {len(sequence.prompt)} tokens: {maximum}.")
         left = self._limits.max_response_length - len(sequence.tokens) - len(observation)
         if left <= 0:
             maximum = f"data.maxResponseLength is {self._limits.max_response_length}"
@@ -130,7 +118,26 @@ class AgentTranscript:
             turn.is_continued = True
         self._requests += 1
         context = (*sequence.prompt, *sequence.tokens, *observation)
-        return Pending(self._requests - 1, context, left, sequence, observation, turn, keys[-1])
+        return Pending(self._requests - 1, context, left, sequence, observation, turn, key)
+
+    def count_tokens(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> int:
+        """Return the number of tokens that a request would have. Raises RequestError."""
+        sequence, observation, _, _ = self._place(messages, tools)
+        return len(sequence.prompt) + len(sequence.tokens) + len(observation)
+
+    def _place(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[_Sequence, tuple[int, ...], _Turn | None, bytes]:
+        """Return the sequence that a request extends or begins, its observation, the turn before it, and its key."""
+        given = to_template_messages(messages)
+        keys = list(accumulate([tools, *given], _extend_key, initial=b""))[1:]  # of the tools and 0, 1, … messages
+        count = next((count for count in range(len(given), 0, -1) if keys[count] in self._turns), 0)
+        turn = self._turns.get(keys[count])
+        rest = self._tokenize(given, tools) if turn is None else self._observe(given[count:], turn)
+        if turn is not None and not turn.is_continued:
+            return turn.sequence, rest, turn, keys[-1]
+        before = (*turn.sequence.prompt, *turn.sequence.tokens[: turn.end]) if turn else ()
+        return _Sequence((*before, *rest)), (), None, keys[-1]
 
     def complete(self, pending: Pending, turn: Response, message: Message) -> None:
         """Add the response to a request, and the message that the agent gets."""

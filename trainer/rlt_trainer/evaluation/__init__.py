@@ -1,1 +1,1 @@
-"""Statistics of the responses to a validation set: estimates, intervals and differences, in numpy."""
+"""Statistics of the responses to a suite of prompts: estimates, intervals and differences, in numpy."""

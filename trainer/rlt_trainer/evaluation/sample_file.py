@@ -1,4 +1,4 @@
-"""The file of a validation: one row for each response, as Parquet."""
+"""The file of an evaluation: one row for each response, as Parquet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCORES = ("index", "prompt_id", "data_source", "sample", "score", "answer_group
 
 
 def write_samples(samples: Samples, batch: RolloutBatch) -> bytes:
-    """Return the content of a validation's file. The responses to a prompt are adjacent.
+    """Return the content of an evaluation's file. The responses to a prompt are adjacent.
 
     The file has the scores of all responses, and the texts of evenly spaced prompts up to MAX_TEXT. A reward that
     failed, and a text that is left out, is null. Raises ValueError for a data source that is not Unicode.
@@ -53,19 +53,19 @@ def write_samples(samples: Samples, batch: RolloutBatch) -> bytes:
 
 
 def read_samples(file: Path) -> Samples:
-    """Read the scores in the file of a validation. Raises FileNotFoundError, and ValueError for another file."""
+    """Read the scores in the file of an evaluation. Raises FileNotFoundError, and ValueError for another file."""
     if not file.exists():
         raise FileNotFoundError(f"{file}: no such file.")
     try:
         table = pq.read_table(file, columns=list(_SCORES))
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
-        raise ValueError(f"{file}: cannot be read as the Parquet file of a validation: {error}") from error
+        raise ValueError(f"{file}: cannot be read as the Parquet file of an evaluation: {error}") from error
     if missing := [name for name in _SCORES if name not in table.column_names]:
-        raise ValueError(f"{file}: is not the file of a validation: the column {missing[0]} is missing.")
+        raise ValueError(f"{file}: is not the file of an evaluation: the column {missing[0]} is missing.")
     column = {name: table[name].to_numpy() for name in _SCORES}
     n = int(column["sample"].max(initial=-1)) + 1
     if n == 0 or len(column["sample"]) % n or (column["sample"] != np.arange(len(column["sample"])) % n).any():
-        raise ValueError(f"{file}: is not the file of a validation: its rows are not groups of {n} responses.")
+        raise ValueError(f"{file}: is not the file of an evaluation: its rows are not groups of {n} responses.")
     return Samples(
         column["index"][::n].astype(np.int64),
         column["prompt_id"][::n].astype(np.str_),
@@ -76,13 +76,13 @@ def read_samples(file: Path) -> Samples:
 
 
 def read_base(file: Path) -> Samples | None:
-    """Read the samples of the validation before the first step. None: the run has no such file, or it is damaged."""
+    """Read the samples of the evaluation before the first step. None: the run has no such file, or it is damaged."""
     try:
         return read_samples(file)
     except FileNotFoundError:  # the run resumed from another one, or could not write the file
         return None
     except (OSError, ValueError) as error:
-        _log.warning("the validation is not compared with the one before the first step: %s", error)
+        _log.warning("the evaluation is not compared with the one before the first step: %s", error)
         return None
 
 

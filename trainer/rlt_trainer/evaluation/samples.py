@@ -1,4 +1,4 @@
-"""The scores of a validation, by prompt."""
+"""The scores of an evaluation, by prompt."""
 
 from __future__ import annotations
 

@@ -85,11 +85,7 @@ class _Source:
 
     def is_stacked(self) -> bool:
         """Whether a slice of the weight's first dimension is made of the same slice in the files."""
-        if self.converter is None:
-            return False
-        first, *others = self.converter.operations
-        stacks = isinstance(first, MergeModulelist) and first.dim == 0
-        return stacks and all(isinstance(each, Concatenate) and each.dim > 0 for each in others)
+        return self.converter is not None and _stacks(self.converter)
 
 
 class ConvertedFiles:
@@ -130,15 +126,46 @@ def set_conversions(model: PreTrainedModel, conversions: list[WeightTransform]) 
 
 
 def to_file_format(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights of `model` under the names and in the format of its files, such as single experts.
+    """Yield the weights of `model` under the names and in the format of its files, with experts in stacks.
 
-    Every engine that loads the files loads these. Weights that the files fuse and the model splits stay split.
+    Every engine that loads the files loads these. rlt_trainer/rollout/expert_stacks.py has the names of stacks. Weights
+    that the files fuse and the model splits stay split.
     """
     conversions: list[WeightTransform] = model._weight_conversions  # type: ignore[assignment]
-    invertible = [each for each in conversions if len(each.target_patterns) == 1]
+    invertible = [_Inverted(_keep_stack(each)) for each in conversions if len(each.target_patterns) == 1]
     outline = SimpleNamespace(config=model.config, _weight_conversions=invertible)
     for name, tensor in weights:
         yield from revert_weight_conversion(cast("PreTrainedModel", outline), {name: tensor}).items()
+
+
+class _Inverted:
+    """A conversion that is inverted once, and not for each weight. transformers calls nothing else of it."""
+
+    def __init__(self, conversion: WeightTransform) -> None:
+        self._inverse = conversion.reverse_transform()
+
+    def reverse_transform(self) -> WeightTransform:
+        return self._inverse
+
+
+def _stacks(converter: WeightConverter) -> bool:
+    """Return whether it stacks weights of the files, such as experts, and each slice depends on the same slices."""
+    first, *others = converter.operations
+    stacks = isinstance(first, MergeModulelist) and first.dim == 0
+    return stacks and all(isinstance(each, Concatenate) and each.dim > 0 for each in others)
+
+
+def _keep_stack(conversion: WeightTransform) -> WeightTransform:
+    """Return a conversion of stacks of experts, which have the names of their first experts in the files."""
+    numbered = [each.replace("experts.*.", "experts.0.") for each in conversion._original_source_patterns]
+    if not isinstance(conversion, WeightConverter) or not _stacks(conversion) or "*" in "".join(numbered):
+        return conversion
+    # The inverse of a concatenation returns as many tensors as there are names, here also one.
+    operations = conversion.operations[1:] or [Concatenate(dim=1)]
+    kept = WeightConverter(numbered, conversion._original_target_patterns, operations)
+    kept.scope_prefix = conversion.scope_prefix
+    kept.base_model_prefix = conversion.base_model_prefix
+    return kept
 
 
 def _find_sources(files: set[str], names: Sequence[str], model: PreTrainedModel) -> dict[str, _Source]:

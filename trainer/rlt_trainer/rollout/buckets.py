@@ -10,6 +10,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from rlt_trainer.rollout.expert_stacks import cut_stack, name_experts
+
 BUCKET_BYTES = 256 * 2**20
 """Maximum size of a bucket, unless a single tensor is larger."""
 ALIGNMENT = 8
@@ -58,9 +60,9 @@ class Bucket:
         for layout in self.layouts:
             yield layout.name, self.data[layout.start : layout.end].view(layout.dtype).view(layout.shape)
 
-    def checksum(self) -> int:
-        """Return the sum of the 8-byte words modulo 2**64. A missing or changed word changes it."""
-        return int(self.data.view(torch.int64).sum())
+    def checksum(self) -> Tensor:
+        """Return the sum of the 8-byte words modulo 2**64: [], int64. A missing or changed word changes it."""
+        return self.data.view(torch.int64).sum()
 
 
 def align(size: int) -> int:
@@ -71,16 +73,23 @@ def align(size: int) -> int:
 def pack_buckets(
     weights: Iterable[tuple[str, Tensor]], allocate: Callable[[int], Tensor], *, limit: int
 ) -> Iterator[Bucket]:
-    """Pack `weights`, in order, into buckets of at most `limit` bytes, or of one larger tensor."""
+    """Pack `weights`, in order, into buckets of at most `limit` bytes, or of one larger tensor. Stacks are cut."""
     pending: list[tuple[str, Tensor]] = []
-    size = 0
-    for name, tensor in weights:
-        added = align(tensor.numel() * tensor.itemsize)
-        if pending and size + added > limit:
-            yield Bucket.pack(pending, allocate)
-            pending = []
-            size = 0
-        pending.append((name, tensor))
-        size += added
+    room = limit // ALIGNMENT * ALIGNMENT
+    for weight in weights:
+        rest = [weight]
+        while rest:
+            name, tensor = rest.pop()
+            count = len(name_experts(name, tensor) or [name])
+            fitting = room * count // max(1, tensor.nbytes)
+            if pending and fitting == 0:
+                yield Bucket.pack(pending, allocate)
+                pending = []
+                room = limit // ALIGNMENT * ALIGNMENT
+                rest = [(name, tensor)]
+                continue
+            first, *rest = cut_stack(name, tensor, max(1, fitting))
+            pending.append(first)
+            room = max(0, room - align(first[1].nbytes))
     if pending:
         yield Bucket.pack(pending, allocate)

@@ -12,6 +12,7 @@ from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.config import load_config_from, load_image_processor
 from rlt_trainer.policy.model_files import DTYPES
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
+from rlt_trainer.rollout.stop_strings import may_have_stop_strings
 
 if TYPE_CHECKING:
     from rlt_trainer.rollout.vllm_engine import VllmEngine
@@ -48,7 +49,7 @@ def build_engine(
             float32_head=config.model.cast_lm_head_to_fp32,
             trust_remote_code=config.model.trust_remote_code,
             processor=load_image_processor(config),
-            tokenizer=load_tokenizer(config.model) if config.rollout.stop else None,
+            tokenizer=load_tokenizer(config.model) if may_have_stop_strings(config.rollout) else None,
         )
     return build_vllm(config, files=files, pod=pod)
 

@@ -11,27 +11,27 @@ CHUNK_ELEMENTS = 2**22
 """Elements per step of the comparison, of 4 bytes in each of a few tensors."""
 
 
-def count_wrong_elements(weight: Tensor, values: Tensor, scales: Tensor) -> int:
-    """Count the elements of `weight` that are not rounded to the nearest value in FP8.
+def count_wrong_elements(weight: Tensor, values: Tensor, scales: Tensor) -> Tensor:
+    """Count the elements of `weight` that are not rounded to the nearest value in FP8: [], on their device.
 
     weight: [outputs, inputs], as sent. values: the same in FP8. scales: [outputs, 1]; the engine computes with
     values * scales. The scale itself is the engine's choice: one that is too small saturates, and one that does not
     belong to the values changes every product. All elements are wrong if the shapes differ.
     """
     if values.shape != weight.shape or scales.shape != (len(weight), 1):
-        return weight.numel()
+        return torch.tensor(weight.numel(), device=weight.device)
     rows = max(1, CHUNK_ELEMENTS // max(1, weight.shape[1]))
     parts = zip(*(torch.split(each, rows) for each in (weight, values, scales)), strict=True)
-    return sum(_count_wrong_rows(*part) for part in parts)
+    return torch.stack([_count_wrong_rows(*part) for part in parts]).sum()
 
 
-def _count_wrong_rows(weight: Tensor, values: Tensor, scales: Tensor) -> int:
+def _count_wrong_rows(weight: Tensor, values: Tensor, scales: Tensor) -> Tensor:
     exact = weight.float() / scales.float()
     given = values.float()
     # Below a power of two the distance of neighbors is half of that above it.
     half = torch.minimum(_half_units(exact, values.dtype), _half_units(given, values.dtype))
     is_near = (given - exact).abs() <= half * (1 + ROUNDING)
-    return int((~is_near).sum())  # NaN is not near
+    return (~is_near).sum()  # NaN is not near
 
 
 def _half_units(numbers: Tensor, dtype: torch.dtype) -> Tensor:

@@ -35,7 +35,14 @@ class Header:
 
     layouts: tuple[Layout, ...]
     size: int
-    checksum: int
+
+
+@dataclass(frozen=True)
+class End:
+    """The message after the last bucket."""
+
+    checksums: tuple[int, ...]
+    """Of all buckets."""
 
 
 class GroupChannel:
@@ -62,7 +69,9 @@ class GroupChannel:
         if meeting.get(RESULT).decode() != COMPLETE:
             raise DistError("a rollout engine ended before it joined the group that transfers weights")
         self._device = device
-        self._damaged: list[str] = []
+        self._checksums: list[Tensor] = []
+        self._names: list[str] = []
+        """The first weight of each bucket that was received."""
         self.limit = BUCKET_BYTES
         group = ProcessGroup(meeting, member, size)
         gloo = ProcessGroupGloo(PrefixStore("gloo", meeting), member, size, JOIN_TIMEOUT)
@@ -86,17 +95,19 @@ class GroupChannel:
     def put(self, bucket: Bucket | None) -> None:
         """As in WeightSender."""
         if bucket is None:
-            self._put_header(None)
+            self._put_header(End(self._read_checksums()))
             return
-        self._put_header(Header(bucket.layouts, len(bucket.data), bucket.checksum()))
+        self._checksums.append(bucket.checksum())
+        self._put_header(Header(bucket.layouts, len(bucket.data)))
         self._broadcast(bucket.data)
 
     def get(self) -> Bucket | None:
         """As in WeightReceiver. It raises after the last bucket: the other members would wait for one that stops."""
         header = self._get_header()
-        if header is None:
-            damaged = self._damaged
-            self._damaged = []
+        if isinstance(header, End):
+            received = zip(self._names, self._read_checksums(), header.checksums, strict=True)
+            damaged = [name for name, actual, expected in received if actual != expected]
+            self._names = []
             if damaged:
                 raise StaleWeightsError(
                     f"Stale weights in the rollout engine: the checksums of the buckets that start with "
@@ -106,25 +117,31 @@ class GroupChannel:
             return None
         bucket = Bucket(header.layouts, torch.empty(header.size, dtype=torch.uint8, device=self._device))
         self._broadcast(bucket.data)
-        if bucket.checksum() != header.checksum:
-            self._damaged.append(header.layouts[0].name)
+        self._checksums.append(bucket.checksum())
+        self._names.append(header.layouts[0].name)
         return bucket
 
     def close(self) -> None:
         """Leave the group. The other members get an error."""
         self._group = None
 
-    def _put_header(self, header: Header | None) -> None:
+    def _read_checksums(self) -> tuple[int, ...]:
+        """Return the checksums of this transfer's buckets. The host waits for the device once, and not per bucket."""
+        values = torch.stack(self._checksums).tolist() if self._checksums else []
+        self._checksums = []
+        return tuple(values)
+
+    def _put_header(self, header: Header | End) -> None:
         text = torch.frombuffer(bytearray(pickle.dumps(header)), dtype=torch.uint8)
         self._broadcast(torch.tensor([len(text)]))
         self._broadcast(text)
 
-    def _get_header(self) -> Header | None:
+    def _get_header(self) -> Header | End:
         size = torch.zeros(1, dtype=torch.int64)
         self._broadcast(size)
         text = torch.empty(int(size), dtype=torch.uint8)
         self._broadcast(text)
-        header: Header | None = pickle.loads(text.numpy().tobytes())
+        header: Header | End = pickle.loads(text.numpy().tobytes())
         return header
 
     def _broadcast(self, tensor: Tensor) -> None:

@@ -66,7 +66,7 @@ class TransformersEngine:
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey). tokenizer: for
-        requests with stop strings (rollout.stop).
+        requests with stop strings (rollout.stop, and stop of an agent).
         """
         model = load_model(files, dtype, trust_remote_code=trust_remote_code)
         if float32_head:

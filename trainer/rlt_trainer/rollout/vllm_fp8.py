@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from rlt_trainer.rollout.fp8_weights import count_wrong_elements
 from rlt_trainer.rollout.vllm_layouts import Layouts
-from rlt_trainer.rollout.weight_sums import Summation, Sums, add_up_sums, sum_elements
+from rlt_trainer.rollout.weight_sums import Summation, sum_elements
 
 PARAMETERS = ("weight", "weight_scale")
 """What a quantized layer has in place of the weight that was sent."""
@@ -29,11 +29,11 @@ class Loaded:
 
     summation: Summation
     """Of the weight that was loaded, before it was quantized."""
-    wrong: int
-    """Number of elements that were not rounded to the nearest value."""
+    wrong: Tensor
+    """Number of elements that were not rounded to the nearest value: []."""
     elements: int
-    result: tuple[int, int]
-    """The sums over values and scales in FP8."""
+    result: Tensor
+    """The sums over values and scales in FP8: [2]."""
 
 
 class QuantizedLayers:
@@ -48,12 +48,13 @@ class QuantizedLayers:
             self._follow(name, layer.quant_method)
 
     def hidden_parameters(self) -> set[str]:
-        """Return the names of the parameters that `sums` stands for."""
+        """Return the names of the parameters that `add_to` stands for."""
         return {f"{name}.{each}" for name in self._loaded for each in PARAMETERS}
 
-    def sums(self) -> Sums:
-        """Return the sums over the weights that the layers were loaded with."""
-        return add_up_sums(loaded.summation.read() for loaded in self._loaded.values())
+    def add_to(self, summation: Summation) -> None:
+        """Add the weights that the layers were loaded with."""
+        for loaded in self._loaded.values():
+            summation.include(loaded.summation)
 
     def list_wrong(self) -> list[str]:
         """Describe each layer that differs from the weight that it was loaded with. Call it after a load."""
@@ -62,13 +63,19 @@ class QuantizedLayers:
     def _list_wrong(self) -> Iterator[str]:
         if not self._layers:
             yield "vLLM has quantized no layer"
-        for name, layer in self._layers.items():
-            loaded = self._loaded.get(name)
-            if loaded is None:
+        changes = {
+            name: torch.stack([loaded.wrong, (_sum_result(self._layers[name]) != loaded.result).sum()])
+            for name, loaded in self._loaded.items()
+        }
+        counts = torch.stack(list(changes.values())).tolist() if changes else []  # waits for the device once
+        found = dict(zip(changes, counts, strict=True))
+        for name in self._layers:
+            wrong, changed = found.get(name, (0, 0))
+            if name not in found:
                 yield f"{name}: not loaded"
-            elif loaded.wrong:
-                yield f"{name}: {loaded.wrong} of {loaded.elements} elements are not the nearest values"
-            elif _sum_result(layer) != loaded.result:
+            elif wrong:
+                yield f"{name}: {wrong} of {self._loaded[name].elements} elements are not the nearest values"
+            elif changed:
                 yield f"{name}: it has other values than those computed in the sync"
 
     def _follow(self, name: str, method: Any) -> None:
@@ -109,5 +116,5 @@ def read_quantized(layer: Any, shape: torch.Size) -> tuple[Tensor, Tensor]:
     return layer.weight.detach().t()[:outputs, :inputs], layer.weight_scale.detach()[:outputs]
 
 
-def _sum_result(layer: Any) -> tuple[int, int]:
-    return sum_elements(layer.weight), sum_elements(layer.weight_scale)
+def _sum_result(layer: Any) -> Tensor:
+    return torch.stack([sum_elements(layer.weight), sum_elements(layer.weight_scale)])

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlt_trainer.rollout.expert_stacks import name_experts
 from rlt_trainer.rollout.weight_sums import UNKNOWN, Layout, Piece
 
 _log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ class Layouts:
         wrapped = list(self._wrap_loaders(current))
         try:
             for name, tensor in weights:
-                self.received.append(name)
+                self.received += name_experts(name, tensor) or [name]
                 current[:] = [(name, tensor)]
                 yield name, tensor
         finally:
@@ -122,8 +123,9 @@ class _Numbers:
         self._loaded: Tensor | None = None
         self._shape = torch.Size()
         self._by_column = False
-        self._ranges: dict[str, _Range] = {}
-        """By the call of a loader."""
+        self._calls: set[str] = set()
+        """The calls of loaders."""
+        self._ranges: list[_Range] = []
         self._next = 1
         self._layout: Layout | None = UNKNOWN
 
@@ -131,18 +133,25 @@ class _Numbers:
         """Load numbers in place of the weight `name`, as the loader's `call` does, unless that was done before."""
         (first, parameter), (second, weight), *others = call.arguments.items()
         key = f"{name} {others}"
-        if key in self._ranges:
+        if key in self._calls:
             return
+        self._calls.add(key)
         by_column = parameter.ndim > 1 and parameter.shape[-1] != weight.shape[-1]
         if self._loaded is None:
-            self._loaded = _like(parameter, torch.zeros(_shrink(parameter.shape, by_column), dtype=torch.float64))
+            self._loaded = like(parameter, torch.zeros(_shrink(parameter.shape, by_column), dtype=torch.float64))
             self._shape = parameter.shape
             self._by_column = by_column
         shape = _shrink(weight.shape, by_column)
-        stop = self._next + shape.numel()
-        numbers = torch.arange(self._next, stop, dtype=torch.float64).view(shape)
-        self._ranges[key] = _Range(name, self._next, stop, weight.shape[-1] if by_column else 1)
-        self._next = stop + 1  # the numbers of two weights do not follow each other
+        names = name_experts(name, weight) or [name]
+        size = shape.numel() // len(names)
+        # the numbers of two weights do not follow each other
+        firsts = torch.arange(len(names)) * (size + 1) + self._next
+        numbers = (firsts[:, None] + torch.arange(size)).double().view(shape)
+        columns = weight.shape[-1] if by_column else 1
+        self._ranges += [
+            _Range(each, first, first + size, columns) for each, first in zip(names, firsts.tolist(), strict=True)
+        ]
+        self._next += len(names) * (size + 1)
         self._layout = None
         original = inspect.unwrap(loader, stop=lambda each: getattr(each, "__name__", "") != WRAPPER)
         call = inspect.BoundArguments(
@@ -170,13 +179,12 @@ class _Numbers:
         if not torch.equal(numbers.double(), loaded) or not ((numbers >= 0) & (numbers < self._next)).all():
             return UNKNOWN  # the loader changes values
         height, width = (self._shape[-2], self._shape[-1]) if self._by_column else (1, 1)
-        ranges = list(self._ranges.values())
         pieces: list[Piece] = []
         columns: set[int] = set()
         for line, values in enumerate(numbers.view(-1, width) if self._by_column else [numbers.flatten()]):
             for start, stop in find_runs(values):
                 number = int(values[start])
-                each = ranges[bisect_right(ranges, number, key=lambda each: each.first) - 1]
+                each = self._ranges[bisect_right(self._ranges, number, key=lambda each: each.first) - 1]
                 row, column = divmod(number - each.first, each.columns)
                 is_whole = not self._by_column or (stop - start == width <= each.columns - column)
                 if number + stop - start > each.stop or not is_whole:
@@ -199,8 +207,8 @@ def find_runs(numbers: Tensor) -> list[tuple[int, int]]:
     return list(zip(starts.nonzero().flatten().tolist(), (stops.nonzero().flatten() + 1).tolist(), strict=True))
 
 
-def _like(parameter: Tensor, values: Tensor) -> Tensor:
-    """Return `values` with the class and the attributes of a parameter, which its loader reads."""
+def like(parameter: Tensor, values: Tensor) -> Tensor:
+    """Return `values`, in place, with the class and the attributes of a parameter, which its loader reads."""
     values.__class__ = parameter.__class__
     values.__dict__ = parameter.__dict__.copy()
     return values

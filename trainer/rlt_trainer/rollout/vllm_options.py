@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.spec.engine_options import SET_BY
+from rlt_trainer.rollout.stop_strings import may_have_stop_strings
 
 if TYPE_CHECKING:
     from rlt_trainer.rollout.vllm_adapters import Adapters
@@ -73,7 +74,7 @@ def build_engine_options(
         "enable_sleep_mode": True if rollout.free_cache_engine and on_gpu else None,
         "distributed_executor_backend": "uni" if rollout.tensor_parallel_size == 1 else "mp",
         "worker_extension_cls": "rlt_trainer.rollout.vllm_worker.WorkerExtension",
-        "skip_tokenizer_init": not (has_images or rollout.stop),
+        "skip_tokenizer_init": not (has_images or may_have_stop_strings(rollout)),
         "limit_mm_per_prompt": {"video": 0} if has_images else None,
         "mm_device_do_normalize": False if has_images else None,
         **(adapters.options() if adapters else {}),

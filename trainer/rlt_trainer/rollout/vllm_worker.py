@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from rlt_trainer.rollout.expert_stacks import iterate_experts
 from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
+from rlt_trainer.rollout.vllm_experts import accept_stacks
 from rlt_trainer.rollout.vllm_fp8 import QuantizedLayers, find_quantized_layers
 from rlt_trainer.rollout.vllm_layouts import Layouts
 from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_experts, pack_shared_weights
 from rlt_trainer.rollout.weight_channel import WeightReceiver, parse_address, receive_weights
-from rlt_trainer.rollout.weight_sums import UNKNOWN, Summation, Sums, add_up_sums
+from rlt_trainer.rollout.weight_sums import UNKNOWN, Summation, Sums
 
 OWNER = "RLT_ENGINE_PROCESS"
 """Environment variable with the pid of the process that started vLLM."""
@@ -45,8 +47,10 @@ class WorkerExtension:
     """Methods for AsyncLLM.collective_rpc. Each runs in all workers of the engine, one for each device."""
 
     if TYPE_CHECKING:  # vLLM's worker
+        from vllm.config import VllmConfig
         from vllm.lora.request import LoRARequest
 
+        vllm_config: VllmConfig
         device: torch.device
         rank: int
 
@@ -72,7 +76,10 @@ class WorkerExtension:
         if self._layouts is None or self._quantized is None:
             self._layouts = Layouts(self.get_model())
             self._quantized = QuantizedLayers(find_quantized_layers(self.get_model()), self._layouts)
-        stream = self._layouts.follow(receive_weights(self._weight_channel))
+        weights = receive_weights(self._weight_channel)
+        if self.vllm_config.parallel_config.enable_expert_parallel:  # a device has some experts, and some twice
+            weights = iterate_experts(weights)
+        stream = self._layouts.follow(weights)
         try:
             self.reload_weights(weights_iterator=stream)
             for _ in stream:  # weights that the model does not load
@@ -114,7 +121,9 @@ class WorkerExtension:
                 summation.add("", tensor, layout, is_replica=True)
         if self._layouts:
             summation.expect(self._layouts.received)
-        sums = add_up_sums([summation.read(), self._quantized.sums() if self._quantized else Sums()])
+        if self._quantized:
+            self._quantized.add_to(summation)
+        sums = summation.read()
         return list(sums.parts.items()), [(name, *each) for name, each in sums.weights.items()]
 
     def list_wrong_layers(self) -> list[str]:
@@ -146,3 +155,4 @@ def _remove_shared_memory() -> None:
 
 if owner := os.environ.get(OWNER):  # vLLM imports this module first, and loads a model for minutes afterwards
     end_with_owner(int(owner))
+    accept_stacks()

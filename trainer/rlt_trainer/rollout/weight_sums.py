@@ -16,10 +16,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
+
+from rlt_trainer.rollout.expert_stacks import name_experts
 
 OTHERS = "embedding, output layer or norm"
 """The weights without a number in their name."""
@@ -60,6 +62,23 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Pieces of equal height, one after the other, that start at the same row of their weights."""
+
+    names: list[str]
+    start: int
+    """The first row of the tensor."""
+    height: int
+    """Rows of each piece."""
+    row: int
+
+    @property
+    def stop(self) -> int:
+        """The row of the tensor after the last one."""
+        return self.start + len(self.names) * self.height
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where the elements of a tensor are in the files' format."""
 
@@ -68,6 +87,19 @@ class Layout:
     """The column of the weights at column 0 of the tensor."""
     shape: torch.Size | None = None
     """Of the tensor. It has no known layout if its shape is another one."""
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The pieces in blocks: the matrices of a layer's experts are one."""
+        blocks: list[Block] = []
+        for piece in self.pieces:
+            height = piece.stop - piece.start
+            last = blocks[-1] if blocks else None
+            if last and (last.stop, last.height, last.row) == (piece.start, height, piece.row):
+                last.names.append(piece.name)
+            else:
+                blocks.append(Block([piece.name], piece.start, height, piece.row))
+        return blocks
 
 
 UNKNOWN = Layout()
@@ -83,10 +115,13 @@ class Summation:
         self._weight_sums: list[Tensor] = []
         self._elements: dict[str, int] = {}
 
-    def follow(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """Yield `weights`, in the files' format, unchanged, and add each of them."""
-        for name, tensor in weights:
-            self.add(name, tensor)
+    def follow(
+        self, weights: Iterable[tuple[str, Tensor]], *, share: int = 0, shares: int = 1
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield `weights`, in the files' format, unchanged, and add one share of them: every `shares`-th tensor."""
+        for number, (name, tensor) in enumerate(weights):
+            if number % shares == share:
+                self.add(name, tensor)
             yield name, tensor
 
     def add(self, name: str, tensor: Tensor, layout: Layout | None = None, *, is_replica: bool = False) -> None:
@@ -95,20 +130,33 @@ class Summation:
             return
         rows = _as_rows(tensor)
         if layout is None:
-            layout = Layout((Piece(name, 0, len(rows), 0),))
-        elif layout.shape != tensor.shape:
-            layout = UNKNOWN
-        sums, placed = _sum_rows(rows, layout.column)
+            names = name_experts(name, tensor) or [name]
+            blocks = [Block(names, 0, len(rows) // len(names), 0)]
+            column = 0
+        else:
+            blocks = layout.blocks if layout.shape == tensor.shape else []
+            column = layout.column
+        sums, placed = _sum_rows(rows, column)
         if not is_replica:
             parts = list_parts(name, tensor)
             self._part_names += parts
             self._part_sums.append(sums.view(len(parts), -1).sum(-1))
-        for piece in layout.pieces:
-            keys = _keys(ROWS, piece.row, piece.stop - piece.start, rows.device)
-            self._weight_names.append(piece.name)
-            self._weight_sums.append((placed[piece.start : piece.stop] * keys).sum())
-            count = (piece.stop - piece.start) * rows.shape[1]
-            self._elements[piece.name] = self._elements.get(piece.name, 0) + count
+        for block in blocks:
+            keys = _keys(ROWS, block.row, block.height, rows.device)
+            self._weight_names += block.names
+            self._weight_sums.append((placed[block.start : block.stop].view(-1, block.height) * keys).sum(-1))
+            count = block.height * rows.shape[1]
+            for each in block.names:
+                self._elements[each] = self._elements.get(each, 0) + count
+
+    def include(self, other: Summation) -> None:
+        """Add the weights of another summation."""
+        self._part_names += other._part_names
+        self._part_sums += other._part_sums
+        self._weight_names += other._weight_names
+        self._weight_sums += other._weight_sums
+        for name, count in other._elements.items():
+            self._elements[name] = self._elements.get(name, 0) + count
 
     def expect(self, names: Iterable[str]) -> None:
         """Include these weights in the sums, also if no tensor is at a known place."""
@@ -155,17 +203,21 @@ def list_parts(name: str, tensor: Tensor) -> list[str]:
     if layer is None:
         return [OTHERS]
     after = words[words.index(EXPERTS) + 1 :] if EXPERTS in words else []
-    number = next((word for word in after if word.isdecimal()), None)
+    number = next((int(word) for word in after if word.isdecimal()), None)
+    experts = range(0)
     if number is not None:
-        return [f"layer {layer}, expert {number}"]
-    if after and tensor.ndim > 1:
-        return [f"layer {layer}, expert {expert}" for expert in range(len(tensor))]
-    return [f"layer {layer}"]
+        experts = range(number, number + len(name_experts(name, tensor) or [name]))
+    elif after and tensor.ndim > 1:
+        experts = range(len(tensor))
+    return [f"layer {layer}, expert {expert}" for expert in experts] or [f"layer {layer}"]
 
 
-def sum_elements(tensor: Tensor) -> int:
-    """Sum the hashes of all elements, converted to float32, regardless of their place. The hash of zero is 0."""
-    return int(_sum_rows(_as_rows(tensor))[0].sum()) % MODULUS
+def sum_elements(tensor: Tensor) -> Tensor:
+    """Sum the hashes of all elements, converted to float32, regardless of their place. The hash of zero is 0.
+
+    Returns a signed number of 64 bits, on the device of the tensor: [].
+    """
+    return _sum_rows(_as_rows(tensor))[0].sum()
 
 
 def _as_rows(tensor: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from rlt_trainer.telemetry.spans import Span
 
 SPANS = "spans.jsonl"
 ROLLOUTS = "rollouts"
-VALIDATIONS = "validation"
+EVALUATIONS = "evaluation"
 RECORDINGS = "recordings"
 
 _log = logging.getLogger(__name__)
@@ -31,14 +31,14 @@ def get_rollouts_file(run: Path, step: int) -> Path:
     return run / ROLLOUTS / f"step-{step}.jsonl"
 
 
-def get_validation_file(run: Path, step: int) -> Path:
-    """Return the file of the validation after a step, or before the first step with step 0."""
-    return run / VALIDATIONS / f"step-{step}.parquet"
+def get_evaluation_file(run: Path, suite: str, step: int) -> Path:
+    """Return the file of a suite's evaluation after a step, or before the first step with step 0."""
+    return run / EVALUATIONS / suite / f"step-{step}.parquet"
 
 
 class RunDirectory:
     """Contains config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/ and export/. If the job
-    enables them, also validation/step-N.parquet, images/, recordings/, profiles/, tensorboard/ and wandb/.
+    enables them, also evaluation/SUITE/step-N.parquet, images/, recordings/, profiles/, tensorboard/ and wandb/.
 
     A directory that cannot be written fails the run at the start (ValueError). Later failures, such as a full disk,
     never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
@@ -109,10 +109,21 @@ class RunDirectory:
         file = get_rollouts_file(self.path, step)
         self._try_write(ROLLOUTS, lambda: _replace(file, b"".join(map(_to_json_line, rollouts))))
 
-    def write_validation(self, step: int, build: Callable[[], bytes]) -> None:
-        """Write the file of a validation, whose content `build` returns."""
-        file = get_validation_file(self.path, step)
-        self._try_write(VALIDATIONS, lambda: _replace(file, build()))
+    def write_evaluation(
+        self, suite: str, step: int, build: Callable[[], bytes], find_superseded: Callable[[Path, int], list[Path]]
+    ) -> None:
+        """Write the file of a suite's evaluation, whose content `build` returns.
+
+        Then remove the files that `find_superseded` returns for the folder and the step.
+        """
+        file = get_evaluation_file(self.path, suite, step)
+
+        def write() -> None:
+            _replace(file, build())
+            for old in find_superseded(file.parent, step):
+                old.unlink(missing_ok=True)
+
+        self._try_write(EVALUATIONS, write)
 
     def write_images(self, images: Mapping[str, bytes]) -> None:
         """Write images that are missing, by their names in the rollouts."""
@@ -131,7 +142,7 @@ class RunDirectory:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_bytes(content)
     partial.replace(path)

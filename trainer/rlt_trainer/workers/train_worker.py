@@ -230,8 +230,8 @@ class TrainWorker:
             self._channel = GroupChannel(address, self._device, self._weight_store)
 
     def send_weights(self, *, add_up: bool) -> Sums:
-        """Send the policy's weights to the engines. With `add_up`, rank 0 returns the sums over them."""
-        summation = Summation() if add_up and self._rank == 0 else None
+        """Send the policy's weights to the engines. With `add_up`, return the sums over this rank's share of them."""
+        summation = Summation()
         frozen = Sums()
         with self.telemetry.measure("update_weights"):
             lora = self._config.model.lora
@@ -244,8 +244,10 @@ class TrainWorker:
                     from rlt_trainer.policy.weight_files import to_file_format  # as in load_models
 
                     weights = to_file_format(self._actor.model, weights)
-            send_weights(summation.follow(weights) if summation else weights, self._channel)
-            return add_up_sums([frozen, summation.read()]) if summation else Sums()
+            if add_up:
+                weights = summation.follow(weights, share=self._rank, shares=self._world_size)
+            send_weights(weights, self._channel)
+            return add_up_sums([frozen if self._rank == 0 else Sums(), summation.read()])
 
     def release_memory(self, before: str) -> None:
         """Release the unused memory of the device `before` an engine uses it: start, weights or kv_cache."""

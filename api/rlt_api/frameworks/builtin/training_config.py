@@ -38,6 +38,7 @@ def build_training_config(spec: RLTrainingJobSpec, run: Run) -> TrainingConfig:
         rewards=spec.rewards,
         algorithm=spec.algorithm,
         training=ResolvedTraining.model_validate(training),
+        evaluation=spec.evaluation,
         rollout=spec.rollout,
         checkpoint=spec.checkpoint,
         observability=spec.observability,

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from rlt_api.findings.finding import Finding, printable, remove, use
 from rlt_api.frameworks.openrlhf.options import describe_option
 from rlt_api.frameworks.openrlhf.settings import ESTIMATORS, KL_ESTIMATORS, POLICY_LOSSES, SCHEDULERS
+from rlt_api.frameworks.validation_set import list_evaluation
+from rlt_api.rules.locations import list_files
 from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
@@ -68,8 +70,21 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         reason = "it does not limit prompts"
         yield "spec.data.overlongPrompts", data.overlong_prompts != "filter", reason, REMOVE
         yield "spec.data.shuffle", not data.shuffle, "it always shuffles", REMOVE
-        for index, path in enumerate(data.files or []):
-            yield f"spec.data.files[{index}]", "," in path or "@" in path, "it splits paths at , and @", "rename it"
+    yield from _list_evaluation(spec)
+    for field, path in list_files(spec):
+        yield field, "," in path or "@" in path, "it splits paths at , and @", "rename it"
+
+
+def _list_evaluation(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
+    reads = "it reads files and data sets of the Hugging Face hub"
+    yield from list_evaluation(spec, reads, reads_hub=True)
+    for index, suite in enumerate(spec.evaluation):
+        field = f"spec.evaluation[{index}]"
+        hub = suite.data.hub if suite.data else None
+        for name in ("config", "revision"):
+            given = hub is not None and getattr(hub, name) is not None
+            yield f"{field}.data.hub.{name}", given, "it has no option for it", "use data.files"
+        yield f"{field}.beforeTrain", suite.before_train, "it validates after steps", REMOVE
 
 
 def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
@@ -152,8 +167,6 @@ def _list_training(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         reason = "DeepSpeed shards over all devices: use --ds.zpg in framework.overrides"
         yield "spec.training.fsdp.fsdpSize", fsdp.fsdp_size is not None, reason, REMOVE
         yield "spec.training.fsdp.paramOffload", fsdp.param_offload, "it offloads the optimizer alone", REMOVE
-    if validation := training.validation:
-        yield "spec.training.validation.beforeTrain", validation.before_train, "it validates after steps", REMOVE
 
 
 def _list_rollout(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.model import Model
 from rlt_api.frameworks.run import Run, compute_micro_batch_size, count_devices, count_shares
+from rlt_api.frameworks.validation_set import find_suite, list_files
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
 
@@ -89,7 +90,8 @@ def _list_placement(spec: RLTrainingJobSpec) -> Options:
 
 
 def _list_data(data: Data, spec: RLTrainingJobSpec) -> Options:
-    validation = spec.training.validation
+    suite = find_suite(spec)
+    tested = suite.data.hub if suite and suite.data else None
     hub = data.hub
     return {
         "data.prompt_dataset": hub.name if hub else ",".join(data.files or []),
@@ -103,11 +105,11 @@ def _list_data(data: Data, spec: RLTrainingJobSpec) -> Options:
         "rollout.n_samples_per_prompt": spec.rollout.responses_per_prompt,
         "rollout.temperature": spec.rollout.temperature,
         "rollout.top_p": spec.rollout.top_p,
-        "eval.dataset": (hub.name if hub and hub.val_split else ",".join(data.val_files or [])) or None,
-        "eval.split": hub.val_split if hub else None,
-        "eval.steps": validation.test_freq if validation else -1,
-        "eval.n_samples_per_prompt": validation.responses_per_prompt if validation else 1,
-        "eval.temperature": validation.temperature if validation else 0.0,
+        "eval.dataset": (tested.name if tested else ",".join(list_files(spec))) or None,
+        "eval.split": tested.split if tested else None,
+        "eval.steps": suite.every if suite and suite.every else -1,
+        "eval.n_samples_per_prompt": suite.responses_per_prompt if suite else 1,
+        "eval.temperature": suite.temperature if suite else 0.0,
     }
 
 

@@ -16,6 +16,7 @@ from rlt_api.frameworks.roll.settings import build_config, list_settings
 from rlt_api.frameworks.roll.values import read_value
 from rlt_api.frameworks.run import Run
 from rlt_api.frameworks.unused_fields import Unused, warn_remote_code, warn_unused
+from rlt_api.frameworks.validation_set import find_suite
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_pod.command.roll_layout import list_roles, parse_devices, shares_devices_asynchronously
 
@@ -91,7 +92,7 @@ def _list_unused(spec: RLTrainingJobSpec) -> Iterator[Unused]:
     critic = spec.algorithm.critic
     fsdp = training.fsdp
     reference = training.reference
-    validation = training.validation
+    suite = find_suite(spec)
     reason = "models are always in CPU memory while they are not used"
     yield "spec.training.fsdp.paramOffload", bool(fsdp and fsdp.param_offload), reason
     yield "spec.training.fsdp.optimizerOffload", bool(fsdp and fsdp.optimizer_offload), reason
@@ -101,8 +102,8 @@ def _list_unused(spec: RLTrainingJobSpec) -> Iterator[Unused]:
     yield "spec.training.useTorchCompile", training.use_torch_compile, "it does not compile"
     given = training.ppo_max_token_len_per_device is not None
     yield "spec.training.ppoMaxTokenLenPerDevice", given, "with FSDP2 it has fixed micro-batches"
-    before = validation is not None and "before_train" in validation.model_fields_set and not validation.before_train
-    yield "spec.training.validation.beforeTrain", before, "it always validates before the first step"
+    before = suite is not None and "before_train" in suite.model_fields_set and not suite.before_train
+    yield "spec.evaluation[0].beforeTrain", before, "it always validates before the first step"
     if critic:
         field = "spec.algorithm.critic"
         yield f"{field}.paramOffload", critic.param_offload, reason

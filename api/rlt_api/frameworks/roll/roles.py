@@ -13,8 +13,10 @@ from pydantic import JsonValue
 
 from rlt_api.blocks.algorithm import Critic
 from rlt_api.blocks.data import Data
+from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.blocks.model import Model
 from rlt_api.frameworks.roll.values import Settings, escape, get_block, merge
+from rlt_api.frameworks.validation_set import list_files
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_pod.command.roll_layout import count_shares, parse_devices, read_strategy
 
@@ -250,18 +252,17 @@ def build_reward(spec: RLTrainingJobSpec, model: Model) -> Settings:
     }
 
 
-def build_validation(spec: RLTrainingJobSpec, data: Data) -> Settings:
+def build_validation(spec: RLTrainingJobSpec, data: Data, suite: Evaluation) -> Settings:
     """Build the role of the validation: its data and its sampling."""
-    validation = spec.training.validation
     return {
-        "data_args": {"template": "native", "file_name": [escape(path) for path in data.val_files or []]},
+        "data_args": {"template": "native", "file_name": [escape(path) for path in list_files(spec)]},
         "generating_args": {
             "max_new_tokens": data.max_response_length,
-            "temperature": validation.temperature if validation else 0.0,
+            "temperature": suite.temperature,
             "top_p": 1.0,
             "top_k": -1,
             "num_beams": 1,
-            "num_return_sequences": validation.responses_per_prompt if validation else 1,
+            "num_return_sequences": suite.responses_per_prompt,
             **_build_stop(spec),
         },
     }

@@ -13,6 +13,7 @@ from rlt_api.frameworks.command.devices import count_devices
 from rlt_api.frameworks.roll.keys import list_problems
 from rlt_api.frameworks.roll.settings import ESTIMATORS, KL_PENALTIES, POLICY_LOSSES, build_config
 from rlt_api.frameworks.run import Run
+from rlt_api.frameworks.validation_set import list_evaluation
 from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_pod.command.roll_layout import list_contradictions
@@ -111,6 +112,7 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         reason = "it removes longer prompts"
         yield "spec.data.overlongPrompts", data.overlong_prompts != "filter", reason, REMOVE
         yield "spec.data.shuffle", not data.shuffle, "it always shuffles", REMOVE
+    yield from list_evaluation(spec, "it reads files with the columns messages, ground_truth, tag and id")
 
 
 def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:

@@ -25,6 +25,7 @@ from rlt_api.frameworks.roll.roles import (
 )
 from rlt_api.frameworks.roll.values import Settings, escape, get_block, merge, read_overrides
 from rlt_api.frameworks.run import Run, choose_resume
+from rlt_api.frameworks.validation_set import find_suite
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, FUNCTIONS_DIRECTORY, PROGRAMS_PATH
 
@@ -120,8 +121,8 @@ def list_settings(spec: RLTrainingJobSpec, run: Run) -> Settings:
         settings["reference"] = build_reference(spec, spec.model, train, chosen)
     if critic:
         settings["critic"] = build_critic(critic, spec, spec.model, train, get_block(chosen, "critic"))
-    if spec.data.val_files:
-        settings["validation"] = build_validation(spec, spec.data)
+    if suite := find_suite(spec):
+        settings["validation"] = build_validation(spec, spec.data, suite)
     return settings
 
 
@@ -129,7 +130,7 @@ def _list_run(spec: RLTrainingJobSpec, run: Run) -> Settings:
     """Checkpoints are written to, and moved within, one folder, because ROLL removes old ones from output_dir alone."""
     training = spec.training
     checkpoint = spec.checkpoint
-    validation = spec.training.validation
+    suite = find_suite(spec)
     steps = training.total_steps or 1
     modes: Settings = {
         "auto": f"${{oc.decode:${{oc.env:{RESUME_VARIABLE},'false'}}}}",
@@ -144,7 +145,7 @@ def _list_run(spec: RLTrainingJobSpec, run: Run) -> Settings:
         "max_steps": steps,
         "save_steps": checkpoint.save_freq if checkpoint.save_freq > 0 else steps,
         "logging_steps": 1,
-        "eval_steps": validation.test_freq if validation and validation.test_freq > 0 else steps,
+        "eval_steps": suite.every if suite and suite.every else steps,
         "output_dir": run.checkpoints,
         "logging_dir": f"{run.directory}/roll-logs",
         "max_ckpt_to_keep": checkpoint.max_to_keep,

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from rlt_api.findings.finding import Finding, printable
 from rlt_api.frameworks.arguments import parse_overrides
 from rlt_api.frameworks.run import Run
+from rlt_api.frameworks.validation_set import list_evaluation
 from rlt_api.frameworks.verl.settings import is_old, list_settings
+from rlt_api.rules.locations import list_files
 from rlt_api.rules.unsupported import REMOVE, TYPE, Unsupported, build_findings, list_model
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
@@ -66,6 +68,7 @@ def _list_sources(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
         yield "spec.data.filters", bool(data.filters), "it trains on all rows", REMOVE
         yield "spec.data.mixture", bool(data.mixture), "it has no weights of data sets", REMOVE
         yield "spec.data.curriculum", data.curriculum is not None, "it has no order by difficulty", REMOVE
+    yield from list_evaluation(spec, "it reads Parquet files with the columns of verl's examples")
 
 
 def _list_rewards(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
@@ -151,10 +154,8 @@ def _list_newer_than_0_5(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield "spec.model.dtype", bool(spec.model and spec.model.dtype != "bfloat16"), reason, fix
     profiler = spec.observability.profiler
     yield "spec.observability.profiler", profiler is not None, "version 0.5 has no torch.profiler", fix
-    for index, path in enumerate((spec.data and spec.data.files) or []):
-        yield f"spec.data.files[{index}]", not path.endswith(".parquet"), "version 0.5 reads Parquet alone", fix
-    for index, path in enumerate((spec.data and spec.data.val_files) or []):
-        yield f"spec.data.valFiles[{index}]", not path.endswith(".parquet"), "version 0.5 reads Parquet alone", fix
+    for field, path in list_files(spec):
+        yield field, not path.endswith(".parquet"), "version 0.5 reads Parquet alone", fix
     for index, reward in enumerate(spec.rewards):
         reason = "version 0.5 loads a file, not a module of the image"
         in_image = bool(reward.function and reward.function.config_map is None)

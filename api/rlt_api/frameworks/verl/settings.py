@@ -17,6 +17,7 @@ from rlt_api.blocks.framework import Framework
 from rlt_api.blocks.model import Model
 from rlt_api.frameworks.arguments import Program, parse_overrides
 from rlt_api.frameworks.run import Run, choose_resume, compute_micro_batch_size, count_devices
+from rlt_api.frameworks.validation_set import find_suite, list_files
 from rlt_api.frameworks.verl.engines import fit_engine
 from rlt_api.frameworks.verl.overrides import format_override
 from rlt_api.frameworks.verl.parallel import ULYSSES, count_shares, read_engine
@@ -94,7 +95,7 @@ def _list_data(data: Data, spec: RLTrainingJobSpec) -> Settings:
     files: list[JsonValue] = [*(data.files or [])]
     return {
         "data.train_files": files,
-        "data.val_files": [*data.val_files] if data.val_files else files,  # verl always loads them
+        "data.val_files": [*list_files(spec)] or files,  # verl always loads them
         "data.prompt_key": data.prompt_key,
         "data.image_key": data.image_key,
         "data.max_prompt_length": data.max_prompt_length,
@@ -231,8 +232,8 @@ def _list_reference(spec: RLTrainingJobSpec, model: Model) -> Settings:
 def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings:
     rollout = spec.rollout
     training = spec.training
-    validation = spec.training.validation
-    temperature = validation.temperature if validation else 0.0
+    suite = find_suite(spec)
+    temperature = suite.temperature if suite else 0.0
     longest = rollout.max_model_len or data.max_prompt_length + data.max_response_length
     settings: Settings = {
         f"{ROLLOUT}.name": rollout.engine,
@@ -253,7 +254,7 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
         f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": _fit_micro_batch(
             spec, training.log_prob_micro_batch_size_per_device or training.ppo_micro_batch_size_per_device
         ),
-        f"{ROLLOUT}.val_kwargs.n": validation.responses_per_prompt if validation else 1,
+        f"{ROLLOUT}.val_kwargs.n": suite.responses_per_prompt if suite else 1,
         f"{ROLLOUT}.val_kwargs.temperature": temperature,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
         **{f"++{ROLLOUT}.engine_kwargs.vllm.{name}": value for name, value in rollout.engine_kwargs.items()},
@@ -369,7 +370,7 @@ def _list_reward(spec: RLTrainingJobSpec, data: Data) -> Settings:
 def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
     training = spec.training
     checkpoint = spec.checkpoint
-    validation = spec.training.validation
+    suite = find_suite(spec)
     resume = choose_resume(checkpoint, run)
     return {
         **list_placement(spec),
@@ -378,8 +379,8 @@ def _list_trainer(spec: RLTrainingJobSpec, run: Run) -> Settings:
         # verl ends at the first of both; an epoch has at least one step.
         "trainer.total_epochs": training.total_epochs or training.total_steps,
         "trainer.total_training_steps": training.total_steps,
-        "trainer.val_before_train": validation.before_train if validation else False,
-        "trainer.test_freq": validation.test_freq if validation else -1,
+        "trainer.val_before_train": suite.before_train if suite else False,
+        "trainer.test_freq": suite.every if suite and suite.every else -1,
         "trainer.save_freq": checkpoint.save_freq,
         "trainer.resume_mode": RESUME_MODES[resume],
         "trainer.resume_from_path": checkpoint.resume_from_path if resume == "path" else None,

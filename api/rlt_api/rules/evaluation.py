@@ -1,0 +1,84 @@
+"""spec.evaluation: when the suites run, and their data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlt_api.blocks.data import DataFilter
+from rlt_api.blocks.evaluation import EvaluationData
+from rlt_api.findings.finding import Finding, remove
+from rlt_api.findings.kinds import effect_only_with, exactly_one, not_used, replaceable, required
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+
+RULE = "evaluation"
+DATA_RULE = "evaluation-data"
+SOURCES = ("preset", "files", "hub")
+
+
+def list_suite_data(spec: RLTrainingJobSpec) -> Iterator[tuple[str, EvaluationData]]:
+    """Yield the path and the block of each suite's own data."""
+    for index, suite in enumerate(spec.evaluation):
+        if suite.data is not None:
+            yield f"spec.evaluation[{index}].data", suite.data
+
+
+def validate_suites(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A suite needs every or beforeTrain, else it never runs, and several responses need a temperature."""
+    for index, suite in enumerate(spec.evaluation):
+        field = f"spec.evaluation[{index}]"
+        if suite.every is None and not suite.before_train:
+            fix = "add it, such as 20, or use beforeTrain: true"
+            before = (f"{field}.beforeTrain",)
+            yield required(f"{field}.every", "a suite without beforeTrain", fix, 20, rule=RULE, involved=before)
+        if suite.responses_per_prompt > 1 and suite.temperature == 0:
+            message = "needs a temperature above 0: greedy responses are equal"
+            n = suite.responses_per_prompt
+            heat = {f"{field}.temperature": 1.0}
+            yield replaceable(f"{field}.responsesPerPrompt", n, message, 1, or_set=heat, rule=RULE)
+
+
+def validate_suite_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """A suite has exactly one of preset, files and hub. Without data it uses the test split of data.preset."""
+    data = spec.data
+    for index, suite in enumerate(spec.evaluation):
+        field = f"spec.evaluation[{index}]"
+        if suite.data is None and data is not None and data.preset is None:
+            message = "is required for data without a preset"
+            fix = "add it with preset, files or hub, or remove the suite"
+            involved = ("spec.data.preset",)
+            edits = remove(field)
+            yield Finding(f"{field}.data", "none", message, fix, rule=DATA_RULE, involved=involved, edits=edits)
+    for field, own in list_suite_data(spec):
+        given = [name for name in SOURCES if getattr(own, name) is not None]
+        source = (f"{field}.{given[0]}",) if given else ()
+        if len(given) != 1:
+            yield exactly_one(field, given, of=", ".join(SOURCES), rule=DATA_RULE)
+        if own.path is not None and own.preset not in ("gsm8k", "math"):
+            by = f"preset {own.preset}" if own.preset else given[0] if given else "any source"
+            yield not_used(f"{field}.path", by, value=own.path, rule=DATA_RULE, involved=source)
+        if own.files is not None or own.hub is not None:
+            continue
+        columns: dict[str, str | list[DataFilter] | None] = {
+            "promptKey": own.prompt_key,
+            "answerKey": own.answer_key,
+            "filters": own.filters,
+        }
+        for name, value in columns.items():
+            if value:
+                instead = "add files"
+                path = f"{field}.{name}"
+                yield effect_only_with(path, "files and hub", instead=instead, rule=DATA_RULE, involved=source)
+
+
+def warn_late_suites(spec: RLTrainingJobSpec) -> Iterator[str]:
+    """A suite that runs after the last step alone."""
+    total = spec.training.total_steps
+    for index, suite in enumerate(spec.evaluation):
+        if total is not None and suite.every is not None and suite.every > total:
+            yield (
+                f"spec.evaluation[{index}].every: {suite.every}: is above training.totalSteps {total}, and the suite "
+                f"runs after the last step alone; use {total} or less"
+            )
+
+
+RULES = (validate_suites, validate_suite_data)
