@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gate import Gate
+from hypothesis import settings
 
 from rlt_e2e.check import FOLDERS
 from rlt_e2e.environment import ROOT
@@ -22,6 +23,9 @@ if sys.version_info < (3, 11, 8):
     # To place its carets, a formatted traceback parses source lines. In a finalizer that the garbage collector runs
     # within ast.parse, that makes ast.parse raise SystemError: https://github.com/python/cpython/issues/106905
     traceback._extract_caret_anchors_from_line_segment = lambda segment: None
+
+settings.register_profile("no-deadline", deadline=None)  # an example can take a second on a busy machine
+settings.load_profile("no-deadline")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,7 +27,10 @@ Type = Any
 
 
 def read_fields(*sources: Path) -> set[Field]:
-    """Return the fields of pydantic models that modules, or modules below folders, read."""
+    """Return the fields of pydantic models that modules, or modules below folders, read.
+
+    A read through a class is also a read of its subclasses' field: a function with the class as parameter takes them.
+    """
     classes = {cls.__name__: cls for cls in _models()}
     trees = [
         ast.parse(path.read_text())
@@ -45,7 +48,12 @@ def read_fields(*sources: Path) -> set[Field]:
     for _ in range(2):  # an attribute may be used before its declaration
         for tree in trees:
             reader.scope(tree.body, {}, None)
-    return reader.found
+    return {
+        (each, name)
+        for cls, name in reader.found
+        for each in classes.values()
+        if issubclass(each, cls) and name in each.model_fields
+    }
 
 
 def field_of(model: type[BaseModel], path: str) -> Field:

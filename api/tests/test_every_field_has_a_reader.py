@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from readers import field_of, read_fields
 
+from rlt_api.blocks.data import HubDataset
+from rlt_api.blocks.evaluation import HubTestSet
 from rlt_api.blocks.operations import Observability
 from rlt_api.schema.model_schema import Schema, walk_leaves
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -73,3 +75,10 @@ def test_unread_field_is_detected(tmp_path: Path) -> None:
     )
     found = {name for _, name in read_fields(tmp_path)}
     assert found == {"warmup", "ppo_epochs", "steps"}
+
+
+def test_read_of_a_base_class_reads_the_subclass(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "from rlt_api.blocks.data import HubDataset\ndef run(hub: HubDataset) -> str:\n    return hub.name\n"
+    )
+    assert read_fields(tmp_path) == {(HubDataset, "name"), (HubTestSet, "name")}

@@ -188,7 +188,7 @@ def test_the_tokens_of_a_teacher_are_counted_on_the_device_and_in_the_head() -> 
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"model": QWEN_7B, **gpus()}, None),
+        ({"model": QWEN_7B, "storage": {"claimName": "runs"}, **gpus()}, None),
         ({"model": {"path": "/mnt/rlt/mine", "fromSeed": None}, **gpus(1)}, "spec.model.parameters"),
         ({}, None),
     ],
@@ -199,7 +199,7 @@ def test_a_job_whose_memory_is_not_validated_has_a_warning(change: Any, field: s
 
 
 def test_an_accelerator_of_unknown_memory_has_a_warning() -> None:
-    job = merged(BUILTIN, {"model": QWEN_7B, **gpus(1)})
+    job = merged(BUILTIN, {"model": QWEN_7B, "storage": {"claimName": "runs"}, **gpus(1)})
     del job["cluster"]["workers"][0]["accelerator"]["memory"]
     assert validate_job("job", job).findings == ()
     (warning,) = find_warnings(RLTrainingJobSpec.model_validate(job))
@@ -308,7 +308,14 @@ LONG = {"data": {"preset": "gsm8k", "path": "/mnt/rlt/gsm8k", "maxPromptLength":
 )
 def test_packed_micro_batches_of_long_responses_have_a_warning(settings: dict[str, Any], warned: bool) -> None:
     """64 sequences of 9,216 tokens. They are rejected only if they are padded: then one long response is enough."""
-    job = {"model": QWEN_7B, "rollout.responsesPerPrompt": 16, **LONG, **gpus(8), **settings}
+    job = {
+        "model": QWEN_7B,
+        "storage": {"claimName": "runs"},
+        "rollout.responsesPerPrompt": 16,
+        **LONG,
+        **gpus(8),
+        **settings,
+    }
     assert find(job) == ()
     warnings = list(find_warnings(_resolve(job)))
     assert [each.partition(":")[0] for each in warnings] == ["spec.training.ppoMicroBatchSizePerDevice"] * warned

@@ -57,8 +57,8 @@ VARIANTS = {1: ALONE, 2: TWO, 4: FOUR}
 """Variants by number of ranks."""
 
 TOPK = 4
-VOCABULARY = 262
-"""Tokens of a teacher's distribution in the loss, and of the tiny model's."""
+VOCABULARY = 256
+"""Tokens of a teacher's distribution in the loss. The tiny models have this many tokens or more."""
 Steps = dict[str, list[float]]
 
 

@@ -97,7 +97,7 @@ def test_actors_get_the_processes_of_their_pod(pod: psutil.Process, make_config:
     config = make_config(workers=1, cpusPerWorker=4)
     group = WorkerGroup(TrainWorker, config, training_pods(config))
     engine = ColocatedProcesses(config, group).start(0)
-    asyncio.run(engine.call(RolloutWorker.end_step, 0))
+    asyncio.run(engine.call(RolloutWorker.start))
     group.all(TrainWorker.node_address)
     titles = {process.pid: find_title(process) for process in pod.children()}
     assert {titles[pid] for pid in started} == {"TrainWorker", "RolloutWorker"}

@@ -91,9 +91,12 @@ def test_an_empty_token_is_rejected(tmp_path: Path) -> None:
         server.close()
 
 
-def test_the_token_is_read_as_ray_reads_it(tmp_path: Path) -> None:
-    file = tmp_path / "auth_token"
+def test_the_token_is_read_as_ray_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / ".ray/auth_token"
+    file.parent.mkdir()
     file.write_text("from-file\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert read_token({"RAY_AUTH_MODE": "token"}) == "from-file"
     path = {"RAY_AUTH_TOKEN_PATH": str(file)}
     assert read_token({"RAY_AUTH_MODE": "token", **path}) == "from-file"
     assert read_token({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "given", **path}) == "given"

@@ -120,7 +120,7 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 
 def _warn_download_without_volume(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Without a volume, the files of a model of the hub are lost with each pod."""
+    """Without a volume, a downloaded model is lost with each pod."""
     storage = spec.storage
     if spec.model is None or not is_on_hub(spec):
         return

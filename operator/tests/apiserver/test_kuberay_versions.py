@@ -212,7 +212,7 @@ def test_a_job_waits_for_the_upgrade_of_an_old_crd(operated: Kubernetes, new_nam
     operated.wait(new_namespace, "ClusterReady", "KubeRayTooOld")
     lost = "spec.headGroupSpec.template.spec.containers[0].lifecycle.stopSignal (since 1.4)"
     assert lost in operated.condition(new_namespace, "Stalled")[2]
-    assert "KubeRayTooOld" in operated.events(new_namespace)
+    eventually("an event", lambda: "KubeRayTooOld" in operated.events(new_namespace))
     assert operated.get(new_namespace, "raycluster", "sum") is None
     install(operated, NEW)
     cluster = eventually("a RayCluster", lambda: operated.get(new_namespace, "raycluster", "sum"))

@@ -85,7 +85,7 @@ def test_nodes_that_disagree_get_the_generic_profile_and_a_reason(
     assert "onprem-infiniband" in message
     assert "with-ib" in message
     assert kubernetes.status(namespace)["network"]["profile"] == "generic"
-    assert "NodesDisagree" in kubernetes.events(namespace)
+    eventually("an event", lambda: "NodesDisagree" in kubernetes.events(namespace))
 
 
 def test_a_missing_kind_is_named(kubernetes: Kubernetes, operator: Operator, namespace: str, nodes: list[str]) -> None:

@@ -94,7 +94,7 @@ def test_a_job_succeeds_despite_a_crash_of_the_operator(
     assert status["progress"]["display"] == "100%"
     assert status["startTime"] <= status["completionTime"]
     assert [other for other in ray.jobs() if other.startswith("sum-") and other != job_id] == []
-    assert sorted(kubernetes.events(namespace)) == ["Running", "Succeeded"]
+    eventually("both events", lambda: sorted(kubernetes.events(namespace)) == ["Running", "Succeeded"])
 
 
 def test_a_running_job_that_changes_nothing_needs_no_request(
@@ -389,4 +389,4 @@ def test_a_failed_preflight_check_fails_the_job(
     assert {check["stage"] for check in found.values()} == {"network"}
     uid = preflight_id.removesuffix("-preflight")
     assert {name: state for name, state in ray.jobs().items() if name.startswith(uid)} == {preflight_id: "FAILED"}
-    assert kubernetes.events(namespace).count("PreflightFailed") == 1
+    eventually("one event", lambda: kubernetes.events(namespace).count("PreflightFailed") == 1)

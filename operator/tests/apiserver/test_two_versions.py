@@ -149,7 +149,7 @@ def test_a_running_job_continues_over_an_upgrade_and_a_rollback(
     eventually("Succeeded", lambda: kubernetes.condition(namespace, "Succeeded")[0] == "True")
     assert starts.read_text() == "x"
     assert list(ray.jobs().values()) == ["SUCCEEDED"]
-    assert sorted(kubernetes.events(namespace)) == ["Running", "Succeeded"]
+    eventually("both events", lambda: sorted(kubernetes.events(namespace)) == ["Running", "Succeeded"])
 
 
 def test_jobs_of_both_versions_keep_their_clusters(kubernetes: Kubernetes, namespace: str, rollout: Rollout) -> None:

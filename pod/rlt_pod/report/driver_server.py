@@ -18,6 +18,8 @@ TOKEN_HEADER = "X-Ray-Authorization"
 """Header with `Bearer TOKEN`, which Ray's job API also reads. The API server's proxy drops `Authorization`."""
 OPEN_PATHS = ("/metrics", "/healthz")
 """Paths without a token: Prometheus and the kubelet have none."""
+DEFAULT_TOKEN_PATH = "~/.ray/auth_token"
+"""Where `ray get-auth-token --generate` stores a token. With this file, Ray sets RAY_AUTH_MODE alone."""
 
 
 def read_token(environ: Mapping[str, str] = os.environ) -> str | None:
@@ -29,7 +31,8 @@ def read_token(environ: Mapping[str, str] = os.environ) -> str | None:
         return None
     if environ.get("RAY_AUTH_TOKEN"):
         return environ["RAY_AUTH_TOKEN"]
-    with open(environ["RAY_AUTH_TOKEN_PATH"], encoding="ascii") as file:
+    path = environ.get("RAY_AUTH_TOKEN_PATH") or DEFAULT_TOKEN_PATH
+    with open(os.path.expanduser(path), encoding="ascii") as file:
         return file.read().strip()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rlt_api.blocks.data import Data, HubDataset
+from rlt_api.blocks.data import Data
 from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.spec.training_config import TrainingConfig
 
@@ -44,11 +44,7 @@ def select_data(data: Data, settings: Evaluation) -> Data:
         if data.preset is None:
             raise ValueError("data is required for a job without data.preset. Add preset, files or hub.")
         return data
-    hub = None
-    if own.hub is not None:
-        given = own.hub
-        hub = HubDataset(name=given.name, config=given.config, split=given.split, revision=given.revision)
-    source = {"preset": own.preset, "path": own.path, "files": own.files, "hub": hub, "inline": None}
+    source = {"preset": own.preset, "path": own.path, "files": own.files, "hub": own.hub, "inline": None}
     columns = {"prompt_key": own.prompt_key or data.prompt_key, "answer_key": own.answer_key or data.answer_key}
     return data.model_copy(update={**source, **columns, "filters": own.filters, "mixture": [], "curriculum": None})
 

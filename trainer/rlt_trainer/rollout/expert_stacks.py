@@ -12,16 +12,18 @@ from collections.abc import Iterable, Iterator
 
 from torch import Tensor
 
-_NUMBER = re.compile(r"(.*\bexperts\.)(\d+)(\..+)")
+_NUMBER = re.compile(r"\bexperts\.(\d+)\.")
 
 
 def name_experts(name: str, tensor: Tensor) -> list[str] | None:
     """Return a name for each expert of a stack. None: the tensor is not a stack."""
-    match = _NUMBER.fullmatch(name) if tensor.ndim == 3 else None
+    match = _NUMBER.search(name) if tensor.ndim == 3 else None
     if match is None:
         return None
-    before, first, after = match.groups()
-    return [f"{before}{expert}{after}" for expert in range(int(first), int(first) + len(tensor))]
+    first = int(match[1])
+    before = name[: match.start(1)]
+    after = name[match.end(1) :]
+    return [f"{before}{expert}{after}" for expert in range(first, first + len(tensor))]
 
 
 def cut_stack(name: str, tensor: Tensor, count: int) -> list[tuple[str, Tensor]]:
