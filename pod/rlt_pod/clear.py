@@ -42,7 +42,7 @@ MAX_NAMED = 8
 def main(arguments: list[str]) -> int:
     """Wait, and print what is left. Returns the exit code."""
     ray = import_module("ray")  # the operator has no Ray
-    ray.init(address="auto", log_to_driver=False)
+    ray.init(address="auto", log_to_driver=False, logging_level="ERROR")  # the output is the operator's message
     expected = int(arguments[0])
     deadline = time.monotonic() + TIMEOUT_S
     while True:
@@ -101,7 +101,7 @@ def list_processes() -> list[str]:
     while raylet > 1 and processes[raylet][1] != "raylet":
         raylet = processes[raylet][0]
     lines = {pid: read_command_line(pid) for pid in processes}
-    own = find_own(processes, lines)
+    own = find_own(os.getpid(), raylet, processes, lines)
     found = []
     below = {raylet}
     for pid in sorted(processes, key=lambda pid: count_ancestors(pid, processes)):
@@ -124,14 +124,20 @@ def read_environment(pid: int) -> bytes:
         return b""
 
 
-def find_own(processes: dict[int, tuple[int, str]], lines: dict[int, str]) -> set[int]:
-    """This process, its ancestors, and the ancestors of the program that waits, such as the shell that starts it."""
-    own: set[int] = set()
-    for start in [os.getpid(), *(pid for pid, line in lines.items() if "/rlt_pod.pyz clear " in line)]:
+def find_own(this: int, raylet: int, processes: dict[int, tuple[int, str]], lines: dict[int, str]) -> set[int]:
+    """The processes of `this` task and of the program that waits: all that the same child of the raylet has started.
+
+    Ray's JobSupervisor starts the program, and a second shell that kills the program if the supervisor dies.
+    """
+    own = {raylet}
+    for start in [this, *(pid for pid, line in lines.items() if "/rlt_pod.pyz clear " in line)]:
         pid = start
-        while pid in processes and pid not in own:
-            own.add(pid)
+        while pid in processes and processes[pid][0] != raylet:
             pid = processes[pid][0]
+        own |= {pid} & set(processes)  # a process that is not below the raylet leads to none
+    for pid in sorted(processes, key=lambda pid: count_ancestors(pid, processes)):
+        if processes[pid][0] in own - {raylet}:
+            own.add(pid)
     return own
 
 

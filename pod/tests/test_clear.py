@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlt_pod.clear import find_stale_nodes
+from rlt_pod.clear import find_own, find_stale_nodes
 
 RAYLET = """
 import json, os, signal, subprocess, sys
@@ -76,3 +76,12 @@ def test_processes_that_are_not_rays_are_found(children: list[str], variables: d
     listed, started = (json.loads(line.replace("'", '"')) for line in ran.stdout.splitlines())
     found = (each.split(" ", 1) for each in listed)
     assert sorted(name for pid, name in found if int(pid) in started) == left
+
+
+def test_the_check_does_not_find_what_its_own_ray_job_has_started() -> None:
+    children = {10: [20, 30, 40], 20: [21, 23], 21: [22], 23: [24], 40: [41]}
+    processes = {1: (0, "tini"), 10: (1, "raylet"), 50: (1, "sleep")}
+    processes |= {pid: (parent, "") for parent, pids in children.items() for pid in pids}
+    lines = dict.fromkeys(processes, "sh") | {22: "python3 /opt/rlt/rlt_pod.pyz clear 3"}
+    assert find_own(30, 10, processes, lines) == {10, 20, 21, 22, 23, 24, 30}
+    assert find_own(50, 10, processes, lines) == {10, 20, 21, 22, 23, 24}, "not below the raylet"
