@@ -41,8 +41,8 @@ class Condition(ApiModel):
     """One aspect of the job's state, as in metav1.Condition of Kubernetes (KEP-1623)."""
 
     type: Word
-    """Accepted, Admitted, FabricVerified, ClusterReady, PreflightPassed, Running, Succeeded, Failed, Suspended,
-    Reconciling or Stalled."""
+    """Accepted, Admitted, FabricVerified, ClusterReady, PreflightPassed, Running, Succeeded, Failed, Promoted,
+    Suspended, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """True, False or Unknown."""
     reason: Word

@@ -21,6 +21,7 @@ from rlt_trainer.telemetry.spans import Span
 SPANS = "spans.jsonl"
 ROLLOUTS = "rollouts"
 EVALUATIONS = "evaluation"
+GATES = "gates.json"
 RECORDINGS = "recordings"
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ def get_evaluation_file(run: Path, suite: str, step: int) -> Path:
 
 class RunDirectory:
     """Contains config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/ and export/. If the job
-    enables them, also evaluation/SUITE/step-N.parquet, images/, recordings/, profiles/, tensorboard/ and wandb/.
+    enables them, also evaluation/SUITE/step-N.parquet, evaluation/gates.json, images/, recordings/, profiles/,
+    tensorboard/ and wandb/.
 
     A directory that cannot be written fails the run at the start (ValueError). Later failures, such as a full disk,
     never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
@@ -124,6 +126,11 @@ class RunDirectory:
                 old.unlink(missing_ok=True)
 
         self._try_write(EVALUATIONS, write)
+
+    def write_gates(self, step: int, gates: Mapping[str, Any]) -> None:
+        """Write the gates of the suites after `step`: dataclasses by suite."""
+        content = {"step": step, "gates": {suite: asdict(gate) for suite, gate in gates.items()}}
+        self._try_write(GATES, lambda: _replace(self.path / EVALUATIONS / GATES, _to_json_line(content)))
 
     def write_images(self, images: Mapping[str, bytes]) -> None:
         """Write images that are missing, by their names in the rollouts."""
