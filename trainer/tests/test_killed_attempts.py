@@ -90,13 +90,15 @@ def test_twenty_killed_attempts_lose_no_committed_step_and_leave_the_result_unch
     within = time.monotonic() - began
     expected = (tmp_path / "run-00/export/model.safetensors").read_bytes()
 
-    killed, runs = 0, 0
+    killed = 0
+    runs = 0
     generator = random.Random(os.urandom(8))
     while killed < KILLS:
         runs += 1
         run = tmp_path / f"run-{runs:02}"
         config = make_config(**CHANGES, runDirectory=str(run))
-        attempt = saved = 0
+        attempt = 0
+        saved = 0
         while True:
             attempt += 1
             driver = start_attempt(config, head, attempt, tmp_path)
