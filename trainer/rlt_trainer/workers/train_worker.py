@@ -328,7 +328,9 @@ class TrainWorker:
 
     # Checkpoints
 
-    def save(self, step: int, driver: DriverState, score: float | None, lease: Lease | None) -> list[SaveOutcome]:
+    def save(
+        self, step: int, driver: DriverState, score: float | None, lease: Lease | None = None
+    ) -> list[SaveOutcome]:
         """Save a checkpoint, or start a save in the background. Rank 0 writes the state of the `driver`, unless the
         `lease` is lost.
 
