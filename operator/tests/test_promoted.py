@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,7 @@ GATED = o.after(replace(o.RUNNING, job=replace(o.job({**o.SPEC, "evaluation": SU
 PASSED = {"math": (True, "mean 0.6"), "aime": (True, "mean 0.7")}
 
 
-def finished(gates: dict[str, tuple[bool | None, str]] | None) -> Ray:
+def finished(gates: Mapping[str, tuple[bool | None, str]] | None) -> Ray:
     """The Ray job has succeeded. Its log has the last report. None: no report was readable."""
     found = [{"suite": suite, "passed": passed, "evidence": text} for suite, (passed, text) in (gates or {}).items()]
     line = o.report(200, stage="finished", gates=found).model_dump_json(by_alias=True, exclude_none=True)

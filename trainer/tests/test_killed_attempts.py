@@ -47,6 +47,7 @@ def head() -> Iterator[RayHead]:
 
     options = {"num_cpus": 4, "resources": {TRAIN_RESOURCE: 4}, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=options)
+    assert cluster.head_node
     (raylet,) = cluster.head_node.all_processes["raylet"]
     yield RayHead(cluster.address, psutil.Process(raylet.process.pid))
     cluster.shutdown()  # type: ignore[no-untyped-call]
