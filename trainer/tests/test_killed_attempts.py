@@ -50,7 +50,7 @@ def head() -> Iterator[RayHead]:
     assert cluster.head_node
     (raylet,) = cluster.head_node.all_processes["raylet"]
     yield RayHead(cluster.address, psutil.Process(raylet.process.pid))
-    cluster.shutdown()  # type: ignore[no-untyped-call]
+    cluster.shutdown()
 
 
 def start_attempt(config: TrainingConfig, head: RayHead, attempt: int, folder: Path) -> subprocess.Popen[str]:
