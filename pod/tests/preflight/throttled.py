@@ -29,9 +29,10 @@ class Process(RealProcess):
     def _take(self, part: str) -> bool:
         """Take the part if the folder names it and no other process has it."""
         file = Path(os.environ[FOLDER], part)
-        if not file.exists():
+        try:
+            file.rename(file.with_suffix(f".{self.pod}"))
+        except FileNotFoundError:
             return False
-        file.rename(file.with_suffix(f".{self.pod}"))
         return True
 
     def measure_network(self) -> Any:
