@@ -6,8 +6,9 @@ NODES is the number of the cluster's pods. Each of them must have one living nod
 container, Ray lists the old raylet for some seconds beside the new one, with the same address. A task on each node then
 looks for processes of an earlier program: those below the raylet that are not Ray's, and those with the variables of a
 Ray job or worker whose parent has ended. The exit code is 0 if there are none, and 1 with a line for each problem that
-is left after TIMEOUT_S. The file has no imports outside of the standard library, rlt_pod and Ray: it runs in the image
-of the job (Python 3.8 or later).
+is left after TIMEOUT_S. Before it ends with 0, it makes the raylets start processes for the next program's actors
+(prestart.py). The file has no imports outside of the standard library, rlt_pod and Ray: it runs in the image of the job
+(Python 3.8 or later).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from rlt_pod import dump_stacks
 from rlt_pod.dump_stacks import NO_PRELOAD, count_ancestors, read_command_line, read_processes, read_status
+from rlt_pod.prestart import LIMIT, start_processes
 
 TIMEOUT_S = 60.0
 """Ray ends the actors of a driver that has exited within a second, and lists a lost raylet for up to 30 s."""
@@ -47,8 +49,12 @@ def main(arguments: list[str]) -> int:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         alive = [node for node in ray.nodes() if node["Alive"]]
-        problems = find_stale_nodes(alive, expected) or find_processes(ray, alive, deadline)
+        problems = find_stale_nodes(alive, expected)
+        missing: dict[str, int] = {}
         if not problems:
+            problems, missing = find_processes(ray, alive, deadline)
+        if not problems:
+            start_processes(alive, missing)
             print(f"clear: {expected} nodes have no process of an earlier program", flush=True)
             return 0
         if time.monotonic() > deadline:
@@ -66,8 +72,11 @@ def find_stale_nodes(alive: Sequence[dict[str, Any]], expected: int) -> list[str
     return stale
 
 
-def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -> list[str]:
-    """A sentence for each node with processes of an earlier program, or without an answer until the deadline."""
+def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -> tuple[list[str], dict[str, int]]:
+    """A sentence for each node with processes of an earlier program, or without an answer until the deadline.
+
+    Also, by the ID of the node, how many processes for actors it had when its pod started and lacks now.
+    """
     strategies = import_module("ray.util.scheduling_strategies")
     import_module("ray.cloudpickle").register_pickle_by_value(dump_stacks)  # the workers cannot import it
     task = ray.remote(list_processes)
@@ -76,26 +85,31 @@ def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -
             num_cpus=0,
             runtime_env={"env_vars": {NO_PRELOAD: "1"}},
             scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-        ).remote(): str(node["NodeManagerHostname"])
+        ).remote(): node
         for node in alive
     }
     timeout = max(INTERVAL_S, deadline - time.monotonic())
     ready, late = ray.wait(list(references), num_returns=len(references), timeout=timeout)
-    problems = [f"pod {references[each]} does not answer" for each in late]
+    problems = [f"pod {references[each]['NodeManagerHostname']} does not answer" for each in late]
+    missing = {}
     for each in ready:
+        pod = references[each]["NodeManagerHostname"]
         try:
-            found = ray.get(each)
+            found, missing[references[each]["NodeID"]] = ray.get(each)
         except Exception as error:  # the node was lost meanwhile
-            problems.append(f"pod {references[each]}: {type(error).__name__}")
+            problems.append(f"pod {pod}: {type(error).__name__}")
             continue
         if found:
             named = ", ".join(found[:MAX_NAMED])
-            problems.append(f"pod {references[each]} has {len(found)} processes of an earlier program: {named}")
-    return sorted(problems)
+            problems.append(f"pod {pod} has {len(found)} processes of an earlier program: {named}")
+    return sorted(problems), missing
 
 
-def list_processes() -> list[str]:
-    """Pid and name of each process in this pod that neither belongs to Ray nor to this program."""
+def list_processes() -> tuple[list[str], int]:
+    """Pid and name of each process in this pod that neither belongs to Ray nor to this program.
+
+    Also, how many idle processes the pod lacks: LIMIT is the number of its actors.
+    """
     processes = dict(read_processes())
     raylet = os.getpid()
     while raylet > 1 and processes[raylet][1] != "raylet":
@@ -113,7 +127,8 @@ def list_processes() -> list[str]:
         is_left = line and pid not in own and not OF_RAY.search(line)
         if is_left and not read_status(pid).get("State", "").startswith("Z"):
             found.append(f"{pid} {line.split()[0][:80]}")
-    return found
+    idle = sum(line.startswith("ray::IDLE") for pid, line in lines.items() if processes[pid][0] == raylet)
+    return found, max(0, int(os.environ.get(LIMIT, "0")) - idle)
 
 
 def read_environment(pid: int) -> bytes:

@@ -25,7 +25,7 @@ start = "import subprocess; print(subprocess.Popen(['sleep', '600'], stdout=subp
 orphan = subprocess.run([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True, env=json.loads(sys.argv[2]))
 orphan = int(orphan.stdout)
 try:
-    look = "from rlt_pod.clear import list_processes; print(list_processes())"
+    look = "from rlt_pod.clear import list_processes; print(list_processes()[0])"
     subprocess.run([sys.executable, "-c", look], check=True)
 finally:
     os.kill(orphan, signal.SIGKILL)

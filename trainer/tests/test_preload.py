@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import psutil  # type: ignore[import-untyped]
@@ -15,6 +16,7 @@ import pytest
 from rlt_api.frameworks.builtin.prestart import MODULE, list_worker_variables
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import TrainingConfig
+from rlt_pod.prestart import start_processes
 from rlt_pod.report.driver_report import NO_PRELOAD
 from rlt_trainer.cluster.pods import training_pods
 from rlt_trainer.cluster.worker_group import WorkerGroup
@@ -102,6 +104,34 @@ def test_actors_get_the_processes_of_their_pod(pod: psutil.Process, make_config:
     titles = {process.pid: find_title(process) for process in pod.children()}
     assert {titles[pid] for pid in started} == {"TrainWorker", "RolloutWorker"}
     assert IDLE not in titles.values()
+
+
+@pytest.mark.slow
+def test_processes_that_a_second_program_needs_are_started_again(pod: psutil.Process) -> None:
+    import ray
+
+    def list_idle() -> set[int]:
+        return {process.pid for process in pod.children() if find_title(process) == IDLE}
+
+    @ray.remote(num_cpus=1)
+    class Actor:
+        def get_pid(self) -> int:
+            return os.getpid()
+
+    first = [Actor.remote() for _ in range(2)]
+    ray.get([actor.get_pid.remote() for actor in first])
+    assert not list_idle()
+    (node,) = [each for each in ray.nodes() if each["Resources"].get("CPU")]
+    start_processes([node], {node["NodeID"]: 2})
+    address = ray.get_runtime_context().gcs_address
+    ray.shutdown()
+    deadline = time.monotonic() + 60
+    while len(list_idle()) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    started = list_idle()
+    ray.init(address=address, log_to_driver=False)
+    second = [Actor.remote() for _ in range(2)]
+    assert set(ray.get([actor.get_pid.remote() for actor in second])) == started
 
 
 def find_title(process: psutil.Process) -> str:
