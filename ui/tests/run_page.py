@@ -63,7 +63,7 @@ def write_step(run: RunDirectory, step: int) -> None:
     start = 2.0 * step
     phases = [(-1, "step", 0.0, 2.0), (-1, "gen", 0.0, 1.5), (0, "update_actor", 1.5, 2.0)]
     spans = [Span(rank, phase, start + begin, start + end, step) for rank, phase, begin, end in phases]
-    run.append_spans([*spans, Span(1, "gen", start, start + 1.5, step, engine=0)])
+    run.append_spans([*spans, Span(1, "gen", start, start + 1.5, step, thread=10, engine=0)])
 
 
 def open_page(browser: Browser, *, width: int = 1440, dark: bool = False) -> tuple[Page, list[str]]:

@@ -69,7 +69,9 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         expect(page.locator(".shares").first).to_contain_text("gen 75 %")
         expect(page.locator(".shares li").first).to_have_attribute("title", "generation of the responses")
         expect(page.locator(".gantt rect")).to_have_count(4)
-        expect(page.locator(".gantt")).to_contain_text("rank 0engine 0")
+        expect(page.locator(".gantt")).to_contain_text("rank 0engine 0, thread 10")
+        starts = page.locator(".gantt text").evaluate_all("(texts) => texts.map((text) => text.getBBox().x)")
+        assert min(starts) >= 0, "a label is cut off"
         assert_accessible(page)
         page.get_by_role("link", name="Rollouts").click()
         expect(page.locator(".rollouts li")).to_have_count(2)

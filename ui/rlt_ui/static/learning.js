@@ -71,12 +71,12 @@ function build(plot, data) {
     if (view.weight && !plot.sparse) series.push({ label: `${label} (raw)`, values, color: color(i), faint: true, width: 1, points });
     series.push({ label, values: plot.sparse ? values : smooth(values, view.weight), color: color(i), points, paths: undefined });
   });
-  const range = bands.length ? () => fit(data.metrics[lines[labels[0]]]) : undefined;
+  const range = bands.length && !plot.wide ? () => fit(data.metrics[lines[labels[0]]]) : undefined;
   const last = labels.length ? [...data.metrics[lines[labels[0]]]].reverse().find(Number.isFinite) : undefined;
   return { ...chooseX(data, view.x), yLabel: plot.unit, series: plot.sparse ? series.map((each) => withoutGaps(each)) : series, bands, range, summary: last === undefined ? "" : `latest ${number(last)}` };
 }
 
-/** The range of a plot with a band: the curve fills half of it, and the band may leave it. */
+/** The range of a plot with a band: the curve fills half of it, and the band may leave it. The whole band of a wide plot is visible. */
 function fit(values) {
   const finite = values.filter(Number.isFinite);
   const [low, high] = [Math.min(...finite), Math.max(...finite)];

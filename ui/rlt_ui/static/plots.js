@@ -1,4 +1,5 @@
-// Which plots the page has, and the metrics in each, by verl's names. The first name that a run has counts.
+// Which plots the page has, and the metrics in each, by verl's names. The first name that a run has counts. A wide plot
+// shows the whole band: the mean of advantages is close to 0.
 
 export const PLOTS = [
   { title: "Reward", unit: "reward", lines: { mean: ["critic/rewards/mean", "critic/score/mean"] }, band: "critic/rewards" },
@@ -14,7 +15,7 @@ export const PLOTS = [
   { title: "Clipped tokens", unit: "share of tokens", lines: { clipped: ["actor/pg_clipfrac"], "dual clip": ["actor/pg_clipfrac_lower"] } },
   { title: "Gradient norm", unit: "norm before clipping", lines: { norm: ["actor/grad_norm"] } },
   { title: "Policy loss", unit: "loss", lines: { loss: ["actor/pg_loss"] } },
-  { title: "Advantage", unit: "advantage", lines: { mean: ["critic/advantages/mean"] }, band: "critic/advantages" },
+  { title: "Advantage", unit: "advantage", lines: { mean: ["critic/advantages/mean"] }, band: "critic/advantages", wide: true },
   { title: "Learning rate", unit: "rate", lines: { rate: ["actor/lr"] } },
   { title: "Throughput of a device", unit: "tokens/s", lines: { tokens: ["perf/throughput"] } },
 ];

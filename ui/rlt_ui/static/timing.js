@@ -55,9 +55,6 @@ function gantt(spans, step, colored) {
   const palette = [...colored, ...phases.filter((phase) => !colored.includes(phase))];
   const start = spans.reduce((low, span) => Math.min(low, span.start), Infinity);
   const end = spans.reduce((high, span) => Math.max(high, span.end), -Infinity);
-  const [left, width, row] = [110, 900, 24];
-  const height = lanes.length * row + 34;
-  const place = (time) => left + ((time - start) / (end - start || 1)) * width;
   const paint = (phase) => `series-${Math.min(palette.indexOf(phase), 7) + 1}`;
   const engines = new Map(spans.map((span) => [String(span.rank), span.engine]));
   const name = (lane) => {
@@ -65,6 +62,10 @@ function gantt(spans, step, colored) {
     const process = engines.get(rank) != null ? `engine ${engines.get(rank)}` : rank === "-1" ? "driver" : `rank ${rank}`;
     return `${process}${thread === "0" ? "" : `, thread ${thread}`}`;
   };
+  const [width, row, letter] = [900, 24, 7];
+  const left = 16 + letter * Math.max(...lanes.map((lane) => name(lane).length));
+  const height = lanes.length * row + 34;
+  const place = (time) => left + ((time - start) / (end - start || 1)) * width;
   const ticks = roundTicks(end - start).map((seconds) => start + seconds);
   const ordered = [...spans].sort((a, b) => b.end - b.start - (a.end - a.start));
   return el(
