@@ -25,6 +25,7 @@ INTERVAL_S = 10.0
 LONG_INTERVAL_S = 30.0
 LONG_AFTER_S = 120.0
 TAIL_LINES = 20
+MAX_NOTE = 100
 
 finished: dict[str, float] = {}
 """Stage -> seconds, of every stage that this process finished, in order."""
@@ -45,14 +46,18 @@ class StageError(ValueError):
 
 
 def format_progress(name: str, elapsed_s: float, estimate_s: float | None, note: str) -> str:
-    """Return a line such as ``build  1:05 of about 7:10  (compiled 812 of 3579 packages)``."""
+    """Return a line such as ``build  1:05 of about 7:10  (compiled 812 of 3579 packages)``.
+
+    It has the first MAX_NOTE characters of the note.
+    """
     if estimate_s is None:
         estimate = ""
     elif elapsed_s <= estimate_s:
         estimate = f" of about {format_duration(estimate_s)}"
     else:
         estimate = f", longer than the usual {format_duration(estimate_s)}"
-    return f"{name}  {format_duration(elapsed_s)}{estimate}" + (f"  ({note})" if note else "")
+    short = note if len(note) <= MAX_NOTE else f"{note[: MAX_NOTE - 1]}…"
+    return f"{name}  {format_duration(elapsed_s)}{estimate}" + (f"  ({short})" if note else "")
 
 
 def format_failure(error: BaseException) -> str:

@@ -16,6 +16,7 @@ def test_progress_line_has_elapsed_time_estimate_and_note() -> None:
     assert format_progress("build", 65.2, 430, "812 packages") == "build  1:05 of about 7:10  (812 packages)"
     assert format_progress("build", 65.2, 42, "") == "build  1:05, longer than the usual 42 s"
     assert format_progress("build", 5, None, "") == "build  5 s"
+    assert format_progress("build", 5, None, "package " * 100).endswith(" pac…)")
 
 
 def test_stage_prints_its_start_and_end_without_color(capsys: pytest.CaptureFixture[str]) -> None:
