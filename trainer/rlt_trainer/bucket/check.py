@@ -14,8 +14,8 @@ def check_bucket(objects: Objects) -> None:
     """List, write, write conditionally, read and delete an object. Raises BucketError with the first that fails."""
     key = f".check-{uuid4().hex}"
     objects.list("checkpoints/")
+    objects.put_if_absent(key, b"first")
     try:
-        objects.put_if_absent(key, b"first")
         if objects.put_if_absent(key, b"second") or objects.read(key) != b"first":
             raise BucketError(
                 f"The server of {objects.url} ignores the condition of a put (If-None-Match), by which a checkpoint "

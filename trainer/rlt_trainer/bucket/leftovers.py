@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
+from http.client import HTTPException
 from urllib.parse import quote, urlsplit
 from urllib.request import Request, urlopen
 from xml.etree import ElementTree
@@ -45,7 +46,7 @@ def abort_uploads(keys: Keys, endpoint: str | None, bucket: str, prefix: str) ->
     url = f"{(endpoint or f'https://s3.{keys.region}.amazonaws.com').rstrip('/')}/{bucket}"
     aborted = 0
     while True:
-        listed = ElementTree.fromstring(_send(keys, "GET", url, {"prefix": prefix, "uploads": ""}))
+        listed = _parse(_send(keys, "GET", url, {"prefix": prefix, "uploads": ""}))
         for upload in listed.iterfind("{*}Upload"):
             key = quote(upload.findtext("{*}Key", ""))
             _send(keys, "DELETE", f"{url}/{key}", {"uploadId": upload.findtext("{*}UploadId", "")})
@@ -54,12 +55,22 @@ def abort_uploads(keys: Keys, endpoint: str | None, bucket: str, prefix: str) ->
             return aborted
 
 
+def _parse(content: bytes) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(content)
+    except ElementTree.ParseError as error:
+        raise OSError(f"the list of unfinished uploads is not XML ({error})") from error
+
+
 def _send(keys: Keys, method: str, url: str, query: Mapping[str, str]) -> bytes:
     """Send a signed request without a body, and return the body of its answer."""
     arguments = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(query.items()))
     headers = sign(keys, method, url, arguments, datetime.now(UTC))
-    with urlopen(Request(f"{url}?{arguments}", headers=headers, method=method), timeout=TIMEOUT_S) as answer:
-        content: bytes = answer.read()
+    try:
+        with urlopen(Request(f"{url}?{arguments}", headers=headers, method=method), timeout=TIMEOUT_S) as answer:
+            content: bytes = answer.read()
+    except HTTPException as error:
+        raise OSError(f"{method} {url}: {error!r}") from error
     return content
 
 

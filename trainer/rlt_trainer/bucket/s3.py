@@ -7,7 +7,6 @@ role of its node. https://developmentseed.org/obstore/latest/authentication/
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -142,14 +141,15 @@ class S3Objects:
             yield
         except (self._error, OSError) as error:
             text = str(error).partition("\n\nDebug source")[0]
-            code = _find(r"<Code>(.*?)</Code>", text) or type(error).__name__
-            reason = f"{code}: {_find(r'<Message>(.*?)</Message>', text) or text.partition('<')[0]}"
+            code = _find("Code", text) or type(error).__name__
+            reason = f"{code}: {_find('Message', text) or text.partition('<')[0]}"
             fix = next((advice for codes, advice in FIXES.items() if code in codes), DEFAULT_FIX)
             raise BucketError(
                 f"{self.url}/{key} could not be {action}: {' '.join(reason.split()).rstrip('.: ')}. {fix}"
             ) from None
 
 
-def _find(pattern: str, text: str) -> str | None:
-    found = re.search(pattern, text)
-    return found[1] if found else None
+def _find(tag: str, text: str) -> str | None:
+    """The content of the first element with this tag."""
+    content, end, _ = text.partition(f"<{tag}>")[2].partition(f"</{tag}>")
+    return content if end else None
