@@ -204,6 +204,12 @@ CASES = [
         {**pairs(), **suite(data={"files": ["/mnt/rlt/val.jsonl"]}, temperature=1.0)},
         "remove it",
     ),
+    Case(
+        "dpo",
+        "spec.evaluation[0].promoteIf",
+        {**pairs(), **suite(data={"files": ["/mnt/rlt/val.jsonl"]}, promoteIf={"minimum": 0.5})},
+        "remove it",
+    ),
     Case("dpo", "spec.rewards", {**pairs(), "rewards": [{"name": "exact"}]}, "remove it"),
     Case("dpo", "spec.rollout.responsesPerPrompt", {**pairs(), "rollout.responsesPerPrompt": 4}, "remove it"),
     Case(
@@ -265,6 +271,32 @@ CASES = [
     ),
     Case("evaluation", "spec.evaluation[0].every", suite(every=None), "such as 20", cel=True),
     Case("evaluation", "spec.evaluation[0].responsesPerPrompt", suite(responsesPerPrompt=4), "use 1", cel=True),
+    Case("promote-if", "spec.evaluation[0].promoteIf.gainAbove", suite(promoteIf={}), "or use minimum", cel=True),
+    Case(
+        "promote-if",
+        "spec.evaluation[0].every",
+        suite(every=None, beforeTrain=True, promoteIf={"minimum": 0.5}),
+        "such as 20",
+        cel=True,
+    ),
+    Case("promote-if", "spec.evaluation[0].beforeTrain", suite(promoteIf={"gainAbove": 0}), "use true", cel=True),
+    Case(
+        "promote-if",
+        "spec.evaluation[0].promoteIf.metric",
+        suite(promoteIf={"metric": "best", "minimum": 0.5}),
+        "use mean",
+        cel=True,
+    ),
+    Case(
+        "promote-if",
+        "spec.evaluation[0].promoteIf.gainAbove",
+        {
+            **suite(beforeTrain=True, promoteIf={"gainAbove": 0}),
+            "checkpoint": {"resume": "path", "resumeFromPath": "/mnt/rlt/other/checkpoints/step-5"},
+        },
+        "use minimum instead",
+    ),
+    Case("schema", "spec.evaluation[0].promoteIf.metric", suite(promoteIf={"metric": "mode", "minimum": 1}), cel=True),
     Case("data-files", "spec.evaluation[0].data.files[0]", suite(data={"files": ["a.parquet"]}), "put it on a volume"),
     Case(
         "hub-name",
@@ -1183,6 +1215,19 @@ CASES = [
         cel=True,
     ),
     Case("preflight-command", "spec.preflight.command", {"preflight": {"command": ["./smoke.sh"]}}, "remove it"),
+    Case(
+        "in-place",
+        "spec.failurePolicy.restartPolicy",
+        {"failurePolicy": {"restartPolicy": "InPlace"}},
+        "set storage.claimName, or use Recreate",
+    ),
+    Case(
+        "in-place",
+        "spec.failurePolicy.restartPolicy",
+        {"failurePolicy": {"restartPolicy": "InPlace"}, "storage": {"claimName": "runs"}},
+        "use Recreate",
+        base=VERL,
+    ),
     Case("command", "spec.preflight.command", {"preflight": {"command": ["./smoke.sh --short"]}}, base=COMMAND),
     Case(
         "pause",

@@ -56,6 +56,7 @@ REJECTED: Mapping[str, Any] = {
     "spec.rewards[].judge": {"baseUrl": "http://judge", "model": "m"},
     "spec.evaluation[].data.hub": {"name": "openai/gsm8k"},
     "spec.evaluation[].data.filters": [{"column": "level", "values": ["5"]}],
+    "spec.evaluation[].promoteIf": {"minimum": 0.5},
     "spec.algorithm.advantageFunction": {"name": "a:b"},
     "spec.algorithm.policyLossFunction": {"name": "a:b"},
     "spec.algorithm.distillation": {"modelPath": "/models/teacher"},

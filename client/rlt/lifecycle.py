@@ -76,7 +76,7 @@ async def wait_for_condition(
                     if wanted.is_met(job):
                         return job
                     if not wanted.can_be_met(job):
-                        raise JobFailedError(f"{name}: {summarize(job)}", job=job, next=status_command)
+                        raise JobFailedError(f"{name}: {wanted.explain(job)}", job=job, next=status_command)
                     show(job)
     except TimeoutError:
         pass

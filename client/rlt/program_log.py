@@ -100,7 +100,9 @@ def _ray_job_id(job: Manifest, step: str | None) -> str | None:
     heads = {each["headPodUid"] for each in status.get("prepared", []) if each["name"] == step}
     if attempt.get("prepareStep") != step and attempt.get("headPodUid") not in heads:
         return None
-    program = submission_id(job["metadata"]["name"], ray_cluster_uid=attempt["rayClusterUid"])
+    program = submission_id(
+        job["metadata"]["name"], ray_cluster_uid=attempt["rayClusterUid"], execution=attempt.get("execution", 1)
+    )
     return step_id(program, step)
 
 

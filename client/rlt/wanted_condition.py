@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlt.errors import UnknownConditionError
-from rlt.job_state import Job, can_become_true, get_condition, is_true
+from rlt.job_state import Job, can_become_true, get_condition, is_true, summarize
 from rlt.program import program_name
 from rlt_api.findings.spelling import find_nearest_word
 from rlt_api.status.conditions import ConditionType
@@ -40,6 +40,12 @@ class WantedCondition:
         if self.status == "True":
             return can_become_true(job, self.type)
         return not any(is_true(job, final) for final in ("Succeeded", "Failed"))
+
+    def explain(self, job: Job) -> str:
+        """The state of a job that cannot meet the condition any more, on one line."""
+        found = get_condition(job, self.type)
+        state = f"{self.type} is {found['status']}: {found['message']}" if found else ""
+        return f"{summarize(job)} {state}".strip()
 
 
 def _build_absent(job: Job, type: str) -> Mapping[str, Any]:

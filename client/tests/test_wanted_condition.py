@@ -65,3 +65,14 @@ def test_a_condition_that_never_was_true_is_false() -> None:
     assert WantedCondition("Suspended", "False").is_met(reconciled)
     assert not WantedCondition("Admitted", "False").is_met(reconciled)
     assert not WantedCondition("Suspended", "False").is_met({"metadata": {"generation": 2}})
+
+
+def test_an_ended_job_explains_why_it_does_not_have_the_condition() -> None:
+    ended = {"type": "Succeeded", "status": "True", "reason": "Completed", "message": "", "observedGeneration": 1}
+    gate = {"type": "Promoted", "status": "False", "reason": "GateFailed", "message": "math: mean 0.1"}
+    status = {"phase": "Succeeded", "message": "9 of 9 steps are done.", "conditions": [ended, gate]}
+    done = {"metadata": {"generation": 1}, "status": status}
+    promoted = WantedCondition("Promoted")
+    assert not promoted.can_be_met(done)
+    assert promoted.explain(done) == "Succeeded: 9 of 9 steps are done. Promoted is False: math: mean 0.1"
+    assert WantedCondition("Failed").explain(done) == "Succeeded: 9 of 9 steps are done."

@@ -31,7 +31,18 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     if not get_framework(spec).reports_progress:
         return shlex.join([*program, *build_run_command_arguments(job, spec)])
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
-    return shlex.join([*program, "--no-progress", "--run-directory", run_directory, "--", *build_command(job, spec)])
+    command = [*build_command(job, spec), *_build_lease_options(job, spec)]
+    return shlex.join([*program, "--no-progress", "--run-directory", run_directory, "--", *command])
+
+
+def _build_lease_options(job: Job, spec: RLTrainingJobSpec) -> list[str]:
+    """Build the options with which the program takes the lease of its run directory: the number of the attempt, and the
+    ID of the Ray job. Only restartPolicy InPlace needs it, and has storage that the driver and rank 0 share."""
+    current = job.status.current_attempt
+    if current is None or spec.failure_policy.restart_policy != "InPlace":
+        return []
+    holder = names.submission_id(job.name, ray_cluster_uid=current.ray_cluster_uid, execution=current.execution)
+    return ["--attempt", str(get_attempt_number(job.status)), "--holder", holder]
 
 
 def build_runtime_env(framework: Framework) -> dict[str, object]:
@@ -49,6 +60,12 @@ def build_step_entrypoint(job: Job, spec: RLTrainingJobSpec, step: PrepareStep) 
     options = ["--log", f"{log}/{step_log(step.name)}"] if log else []
     program = ["exec", "python3", PROGRAMS_PATH, "run-command", *options]
     return shlex.join([*program, "--no-progress", "--", *step.command])
+
+
+def build_clearance_entrypoint(spec: RLTrainingJobSpec) -> str:
+    """Build the entrypoint of the Ray job that waits until no process of an earlier execution is left."""
+    nodes = 1 + sum(group.replicas for group in spec.cluster.workers)
+    return shlex.join(["exec", "python3", PROGRAMS_PATH, "clear", str(nodes)])
 
 
 def build_stacks_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:

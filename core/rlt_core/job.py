@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -14,7 +14,7 @@ from rlt_api.spec.job_spec import OPERATOR, RLTrainingJobSpec
 from rlt_api.spec.runtime import list_accelerators
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime
 from rlt_api.status.conditions import ConditionType
-from rlt_api.status.job_status import CurrentAttempt, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
+from rlt_api.status.job_status import Attempt, CurrentAttempt, RLTrainingJobStatus, RuntimeOrigin, RuntimeSnapshot
 from rlt_api.validation.resolved_spec import (
     MUTABLE_FIELDS,
     build_resolved_spec,
@@ -191,6 +191,24 @@ def parse_runtime(manifest: Manifest) -> RuntimeSnapshot:
 def get_attempt_number(status: RLTrainingJobStatus) -> int:
     """Number of the current or the next attempt, from 1. A resumed job continues its attempt."""
     return status.attempts[-1].number + 1 if status.attempts else 1
+
+
+def identify(attempt: Attempt | CurrentAttempt) -> tuple[str, int]:
+    """What identifies an attempt: its RayCluster, and the number of the execution there."""
+    return attempt.ray_cluster_uid, attempt.execution
+
+
+def has_ended(attempt: Attempt | CurrentAttempt, attempts: Sequence[Attempt]) -> bool:
+    """Whether the attempt is one of those that have ended early."""
+    return any(identify(each) == identify(attempt) for each in attempts)
+
+
+def get_cluster_attempt_number(status: RLTrainingJobStatus) -> int:
+    """Number of the first attempt on the current RayCluster, whose folder the variables of its pods have."""
+    current = status.current_attempt
+    uid = current.ray_cluster_uid if current else None
+    ended = (each.number for each in status.attempts if each.ray_cluster_uid == uid)
+    return next(ended, get_attempt_number(status))
 
 
 def list_excluded_nodes(job: Job) -> list[str]:

@@ -104,14 +104,19 @@ def head_service(job: str) -> str:
     return f"{ray_cluster(job)}-head-svc"
 
 
-def submission_id(job: str, *, ray_cluster_uid: str) -> str:
-    """ID of the Ray job. Each RayCluster runs one, so that the ID needs no attempt number."""
-    return f"{job}-{ray_cluster_uid[:8]}"
+def submission_id(job: str, *, ray_cluster_uid: str, execution: int = 1) -> str:
+    """ID of the Ray job. Ray rejects an ID that its RayCluster has had before."""
+    return f"{job}-{ray_cluster_uid[:8]}" + (f"-{execution}" if execution > 1 else "")
 
 
 def preflight_id(submission_id: str) -> str:
     """ID of the Ray job with the preflight checks of the Ray job `submission_id`."""
     return f"{submission_id}-preflight"
+
+
+def clearance_id(submission_id: str) -> str:
+    """ID of the Ray job that waits for the end of earlier executions before the Ray job `submission_id`."""
+    return f"{submission_id}-clear"
 
 
 def step_id(submission_id: str, step: str) -> str:

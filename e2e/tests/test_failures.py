@@ -107,16 +107,52 @@ def test_the_logs_of_all_attempts_outlive_their_pods(cluster: Cluster, namespace
     delete(cluster, namespace, name)
 
 
-STOP_RANK = """
-import os, pathlib, signal
+SIGNAL_RANK = """
+import os, pathlib, signal, sys
 for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
     try:
         title = path.read_bytes()
     except OSError:
         continue
     if title.startswith(b"ray::TrainWorker"):
-        os.kill(int(path.parent.name), signal.SIGSTOP)
+        os.kill(int(path.parent.name), getattr(signal, sys.argv[1]))
 """
+
+
+def signal_rank(cluster: Cluster, namespace: str, name: str, signal: str) -> str:
+    """Send a signal to the train worker of a worker pod of the job, and return the name of the pod."""
+    worker = next(pod for pod in list_pods(cluster, namespace, name) if "-head-" not in pod)
+    cluster.kubectl("-n", namespace, "exec", worker, "--", "python3", "-c", SIGNAL_RANK, signal)
+    return worker
+
+
+def test_a_killed_rank_is_followed_by_an_attempt_on_the_same_cluster(cluster: Cluster, namespace: str) -> None:
+    """No pod is replaced, and the second attempt resumes from the checkpoint of the first."""
+    job = build_learning_job("killed", steps=16, save_freq=2)
+    job["spec"]["failurePolicy"] = {"maxRestarts": 1, "restartPolicy": "InPlace"}
+    name = apply_job(cluster, namespace, job)
+    await_job(cluster, namespace, name, lambda job: get_step(job) >= 4, what="step 4", timeout_s=2 * START_TIMEOUT_S)
+    first = set(list_pods(cluster, namespace, name))
+    signal_rank(cluster, namespace, name, "SIGKILL")
+    again = await_job(
+        cluster,
+        namespace,
+        name,
+        lambda job: job["status"]["currentAttempt"].get("execution") == 2 and get_step(job) >= 5,
+        what="a step of the second execution",
+        timeout_s=START_TIMEOUT_S,
+    )
+    assert set(list_pods(cluster, namespace, name)) == first
+    (attempt,) = again["status"]["attempts"]
+    assert (attempt["reason"], attempt.get("execution", 1)) == ("ProgramFailed", 1)
+    assert attempt["rayClusterUid"] == again["status"]["currentAttempt"]["rayClusterUid"]
+    done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
+    assert done["status"]["restarts"] == 1
+    log = run_rlt(cluster, "logs", name, "--attempt", "2", "-n", namespace).stdout
+    resumed = [int(each) for each in re.findall(r"^step:(\d+) - ", log, re.MULTILINE)]
+    assert resumed == list(range(resumed[0], 17))
+    assert resumed[0] - 1 in range(2, 17, 2), "a step with a checkpoint"
+    delete(cluster, namespace, name)
 
 
 @pytest.mark.long
@@ -133,8 +169,7 @@ def test_a_rank_that_hangs_leaves_the_stacks_and_the_next_attempt_resumes(cluste
         )
 
     await_step(4)
-    worker = next(pod for pod in list_pods(cluster, namespace, name) if "-head-" not in pod)
-    cluster.kubectl("-n", namespace, "exec", worker, "--", "python3", "-c", STOP_RANK)
+    worker = signal_rank(cluster, namespace, name, "SIGSTOP")
     hung = await_job(
         cluster,
         namespace,

@@ -190,6 +190,15 @@ class RayPreflight:
 
 
 @dataclass(frozen=True)
+class RayClearance:
+    """The Ray job that waits for the end of earlier executions."""
+
+    job: RayJob
+    log: str | None = None
+    """Its output, when it has ended."""
+
+
+@dataclass(frozen=True)
 class RayStacks:
     """The Ray job that writes the stacks of all processes."""
 
@@ -214,6 +223,8 @@ class Ray:
     """The record of the run in base64, as the head's program wrote it when it ended. Not validated."""
     progress: ProgressReport | None = None
     """The trainer's report."""
+    clearance: RayClearance | None = None
+    """The Ray job that waits for the end of earlier executions, if Ray has it. Requested until it has succeeded."""
     step: RayStep | None = None
     """The first step that is not in status.prepared, if Ray has it. Not requested when Ray has the training."""
     preflight: RayPreflight | None = None
@@ -356,8 +367,19 @@ class Observed:
 
     @cached_property
     def submission_id(self) -> str | None:
-        """Id of the Ray job on the current RayCluster."""
-        return names.submission_id(self.job.name, ray_cluster_uid=self.cluster.uid) if self.cluster else None
+        """Id of the Ray job for the current execution on the RayCluster."""
+        if self.cluster is None:
+            return None
+        execution = self.attempt.execution if self.attempt else 1
+        return names.submission_id(self.job.name, ray_cluster_uid=self.cluster.uid, execution=execution)
+
+    @property
+    def clearance_id(self) -> str | None:
+        """Id of the Ray job that waits for the end of earlier executions; None without them, or if it has succeeded."""
+        attempt = self.attempt
+        if attempt is None or attempt.execution == 1 or attempt.cleared_time or self.submission_id is None:
+            return None
+        return names.clearance_id(self.submission_id)
 
     @property
     def preflight_id(self) -> str | None:

@@ -170,7 +170,8 @@ def test_every_string_of_the_status_is_masked_but_constants_and_identities() -> 
 
 
 IDENTITY = re.compile(
-    r"(_uid|\.reason|\.type|\.code|\.severity|\.rule|prepare_step|prepared\.name|node_at_fault|attempts\.disruption)$"
+    r"(_uid|\.reason|\.type|\.code|\.severity|\.rule|prepare_step|prepared\.name|node_at_fault"
+    r"|attempts\.(disruption|finding))$"
     r"|^(runtime|ray_cluster|preflight_passed|network\.(profile|fabric|vendor|attach|excluded|overridden|env\.))"
 )
 """What the API server or the operator has named."""

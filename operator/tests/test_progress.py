@@ -11,6 +11,7 @@ import pytest
 from rlt_operator.diagnosis.progress import (
     build_progress,
     extract_error,
+    find_signal,
     format_duration,
     parse_last_report,
     parse_report,
@@ -97,6 +98,25 @@ def test_an_entrypoint_of_several_lines_is_removed() -> None:
 
 def test_an_entrypoint_whose_end_is_missing_hides_no_output() -> None:
     assert extract_error("Running entrypoint for job x: bash -c 'a\nboom\n") == "boom"
+
+
+def test_the_metrics_of_a_step_do_not_count_as_an_error() -> None:
+    assert extract_error("[training] step 1 of 9\nstep:1 - actor/pg_loss:0.5\n") == "[training] step 1 of 9"
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("Job entrypoint command failed with exit code 137, last available logs (truncated):\nx", "SIGKILL"),
+        ("Job entrypoint command failed with exit code 139. No logs available.", "SIGSEGV"),
+        ("Job entrypoint command failed with exit code 143, last available logs", None),
+        ("Job entrypoint command failed with exit code 1, last available logs", None),
+        ("Job entrypoint command failed with exit code 255. No logs available.", None),
+        ("", None),
+    ],
+)
+def test_the_signal_that_ended_the_program_is_found(message: str, name: str | None) -> None:
+    assert find_signal(message) == name
 
 
 def test_long_output_keeps_its_end() -> None:

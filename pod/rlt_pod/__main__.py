@@ -12,6 +12,7 @@ PROGRAMS = {
     "run-command": "rlt_pod.command.run_command",
     "run-roll": "rlt_pod.command.run_roll",
     "hooks": "rlt_pod.hooks",
+    "clear": "rlt_pod.clear",
     "dump-stacks": "rlt_pod.dump_stacks",
     "preflight": "rlt_pod.preflight.run",
     "supervise": "rlt_pod.supervise.supervise",

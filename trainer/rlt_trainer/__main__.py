@@ -71,6 +71,8 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON")
     train.add_argument("--local", action="store_true", help="start Ray on this machine instead of joining a cluster")
     train.add_argument("--port", type=int, default=METRICS_PORT, help="port of the metrics, 0 for a free one")
+    train.add_argument("--attempt", type=int, help="number of the attempt, to take the lease of the run directory")
+    train.add_argument("--holder", default="", help="ID of the Ray job, with --attempt")
     trial = commands.add_parser("trial", help="run one step of the training, and read its checkpoint back")
     trial.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON")
     trial.add_argument("--local", action="store_true", help="start Ray on this machine instead of joining a cluster")
@@ -116,7 +118,8 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
         return 0
     from rlt_trainer.driver.run import run as train
 
-    train(config, local=options.local, port=options.port)
+    execution = None if options.attempt is None else (options.attempt, options.holder)
+    train(config, local=options.local, port=options.port, execution=execution)
     return 0
 
 

@@ -37,6 +37,8 @@ from rlt_trainer.workers.train_worker import TrainWorker
 
 pytestmark = pytest.mark.slow
 
+LIMITS = {"value": "", "low": "_low", "high": "_high"}
+"""Part of a gain's interval -> the end of its metric's name."""
 MakeConfig = Callable[..., TrainingConfig]
 ONE_RANK = {"workers": 1}
 REWARD: dict[str, Any] = {"rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}]}
@@ -288,6 +290,29 @@ def test_an_evaluation_is_compared_with_the_one_before_the_first_step(
     (tmp_path / "run/evaluation/test/step-0.parquet").write_bytes(b"damaged")
     assert "val/test/reward/gain" not in run(3)
     assert "is not compared" in caplog.text
+
+
+def test_gates_are_judged_after_the_last_step_also_of_a_resumed_run(
+    make_config: MakeConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run/evaluation/gates.json"
+    suites = [
+        {"name": "digits", "every": 3, "beforeTrain": True, "promoteIf": {"gainAbove": -1, "minimum": 0}},
+        {"name": "sums", "every": 3, "data": {"preset": "arithmetic"}, "promoteIf": {"minimum": 2}},
+        {"name": "plain", "every": 3},
+    ]
+    config = make_config(**ONE_RANK, **REWARD, data={"preset": "digits"}, evaluation=suites, checkpoint={"saveFreq": 1})
+    last = train(config)[-1]
+    assert "[gate] digits: passed: mean" in capsys.readouterr().out
+    judged = json.loads(file.read_text())
+    assert judged["step"] == 3
+    assert {suite: gate["passed"] for suite, gate in judged["gates"].items()} == {"digits": True, "sums": False}
+    assert judged["gates"]["digits"]["value"] == pytest.approx(last["val/digits/reward/mean"])
+    gain = {name: last[f"val/digits/reward/gain{suffix}"] for name, suffix in LIMITS.items()}
+    assert judged["gates"]["digits"]["gain"] == pytest.approx(gain)
+    file.unlink()
+    assert train(config)[-1]["step"] == 3  # resumes after the last step, and evaluates nothing
+    assert json.loads(file.read_text()) == judged
 
 
 def test_the_policy_is_not_updated_while_the_critic_warms_up(make_config: MakeConfig) -> None:

@@ -15,6 +15,8 @@ from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_pod.report.metric_rules import Limit
 from rlt_pod.report.phase_seconds import Devices
 from rlt_trainer.driver.reporter import Reporter
+from rlt_trainer.evaluation.bootstrap import Interval
+from rlt_trainer.evaluation.gate import Gate
 from rlt_trainer.telemetry import chrome_trace
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
@@ -195,3 +197,25 @@ def test_the_report_divides_the_time_of_the_accelerators(tmp_path: Path, monkeyp
     assert found == {"generate": 12, "update": 64, "sync": 0, "evaluate": 0, "idle": 14, "uncommitted": 20}
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["perf/idle_share"] for line in lines] == pytest.approx([0.2, 4 / 12])
+
+
+def test_gates_reach_console_file_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=3)
+    reporter.gates(3, {})
+    assert not (tmp_path / "evaluation").exists()
+    interval = Interval(0.25, 0.125, math.nan)
+    gates = {"math": Gate(True, "mean 0.5", "mean", 0.5, interval), "aime": Gate(None, "no such file")}
+    reporter.gates(3, gates)
+    reporter.print_last()
+    server.close()
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert lines == ["[gate] math: passed: mean 0.5", "[gate] aime: unknown: no such file"]
+    report = ProgressReport.model_validate_json(last.removeprefix(PROGRESS_PREFIX))
+    assert [(gate.suite, gate.passed, gate.evidence) for gate in report.gates] == [
+        ("math", True, "mean 0.5"),
+        ("aime", None, "no such file"),
+    ]
+    found = json.loads((tmp_path / "evaluation/gates.json").read_text())
+    assert (found["step"], list(found["gates"])) == (3, ["math", "aime"])
+    assert found["gates"]["math"]["gain"] == {"value": 0.25, "low": 0.125, "high": None}

@@ -30,6 +30,7 @@ class Run:
         self.consumed = 0
         self.checkpoints = Path("checkpoints")
         self.requested = False
+        self.lease = None
         self.controller = KlController("adaptive", 0.5)
         self._resumed = resumed
         self.error: str | None = None
@@ -59,7 +60,7 @@ class Run:
 
     def each(self, method: Callable[..., Any], *arguments: Sequence[Any]) -> list[Any]:
         assert method is TrainWorker.save
-        (step, _), (state, of_others), _ = arguments
+        (step, _), (state, of_others), *_ = arguments
         self.saved.append((step, dict(state.values)))
         assert of_others == DriverState(), "rank 0 writes it"
         return [[SaveOutcome(step, self.error)], []]

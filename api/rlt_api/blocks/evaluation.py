@@ -48,6 +48,27 @@ class EvaluationData(ApiModel):
     """Filters for the rows of files and hub. A row must match all of them."""
 
 
+Score = Annotated[float, Field(ge=-1e6, le=1e6)]
+"""A score, or a difference of scores."""
+
+
+class PromoteIf(ApiModel):
+    """The figures of a suite after the last step that promote the trained model."""
+
+    model_config = cel(
+        ("has(self.gainAbove) || has(self.minimum)", "must have gainAbove, minimum, or both"),
+    )
+
+    metric: Literal["mean", "best", "maj"] = "mean"
+    """The figure over all prompts of the suite: the mean score, or best@N (pass@N) or maj@N of N responsesPerPrompt."""
+    gain_above: Score | None = None
+    """The lower limit of the gain's 95 % confidence interval must be above this value: 0 for a model that is better
+    than before the training, -0.02 for one that has lost less than 0.02. The gain is the difference to the evaluation
+    before the first step, paired by prompt. Needs beforeTrain and 10 prompts."""
+    minimum: Score | None = None
+    """The figure itself must be at least this value."""
+
+
 class Evaluation(ApiModel):
     """A suite: prompts, and when and how they are scored. The rewards are the job's."""
 
@@ -60,6 +81,19 @@ class Evaluation(ApiModel):
         (
             "has(self.every) || (has(self.beforeTrain) && self.beforeTrain)",
             "must have every, beforeTrain: true, or both: else it never runs",
+        ),
+        (
+            "!has(self.promoteIf) || has(self.every)",
+            "promoteIf needs every: it is about the last step",
+        ),
+        (
+            "!has(self.promoteIf) || !has(self.promoteIf.gainAbove) || (has(self.beforeTrain) && self.beforeTrain)",
+            "promoteIf.gainAbove needs beforeTrain: true",
+        ),
+        (
+            "!has(self.promoteIf) || !has(self.promoteIf.metric) || self.promoteIf.metric == 'mean' "
+            "|| (has(self.responsesPerPrompt) && self.responsesPerPrompt > 1)",
+            "promoteIf.metric best and maj need responsesPerPrompt above 1",
         ),
     )
 
@@ -78,3 +112,7 @@ class Evaluation(ApiModel):
     best@k (pass@k) and maj@k. (kubectl reads the key n as false.)"""
     temperature: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Sampling temperature: verl's val_kwargs.temperature. 0 is greedy."""
+    promote_if: PromoteIf | None = None
+    """A gate: whether the trained model is better than before the training, good enough, or both. A job with gates has
+    the condition Promoted, which is True if the job has succeeded and all of its suites pass. framework.type builtin
+    alone."""

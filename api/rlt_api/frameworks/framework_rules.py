@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rlt_api.findings.finding import Finding
-from rlt_api.findings.kinds import not_used, required
+from rlt_api.findings.finding import Finding, use
+from rlt_api.findings.kinds import not_used, replaceable, required
 from rlt_api.frameworks.registry import FRAMEWORKS, get_framework
 from rlt_api.rules.choices import TYPE
 from rlt_api.rules.storage import RESUME
@@ -67,4 +67,23 @@ def validate_resume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield not_used(field, f"resume {resume}", value=path, or_set={RESUME: "path"}, rule="resume")
 
 
-RULES = (validate_framework, validate_resume)
+def validate_restart_policy(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """restartPolicy InPlace needs a program that holds the lease of its run directory, and storage that all pods
+    share, so that they see the same lease."""
+    field = "spec.failurePolicy.restartPolicy"
+    framework = get_framework(spec)
+    if spec.failure_policy.restart_policy != "InPlace":
+        return
+    if not framework.takes_lease:
+        title = framework.title
+        message = f"is not safe with {title}: its program does not stop when a later attempt has its run directory"
+        yield replaceable(field, "InPlace", message, "Recreate", rule="in-place", involved=(TYPE,))
+    elif not spec.storage.outlives_pods:
+        fix = "set storage.claimName, or use Recreate"
+        edits = use(field, "Recreate")
+        involved = ("spec.storage.claimName", "spec.storage.storageClassName")
+        message = "needs storage that all pods share"
+        yield Finding(field, "InPlace", message, fix, rule="in-place", involved=involved, edits=edits)
+
+
+RULES = (validate_framework, validate_resume, validate_restart_policy)

@@ -93,6 +93,9 @@ class FrameworkType:
     """The number of steps, if the program does not print it."""
     reports_progress: bool = False
     """Whether the program itself serves its progress, from its start on. Otherwise run-command reads its output."""
+    takes_lease: bool = False
+    """Whether the program has the options --attempt and --holder, and stops when a later attempt holds the lease of the
+    run directory. Otherwise failurePolicy.restartPolicy cannot be InPlace."""
     roles_as_resources: bool = False
     """Whether custom resources of Ray distinguish the pods that train from those that generate. The program continues
     when it loses one of the latter."""

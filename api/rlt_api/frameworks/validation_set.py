@@ -29,6 +29,7 @@ def list_evaluation(spec: RLTrainingJobSpec, reason: str, *, reads_hub: bool = F
         field = f"spec.evaluation[{index}]"
         fix = "add its files to the first suite, or remove it"
         yield field, index > 0, "it has one validation set", fix
+        yield f"{field}.promoteIf", suite.promote_if is not None, "rlt's trainer alone has gates", REMOVE
         data = suite.data
         if data is None:
             continue

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from rlt_api.blocks.data import DataFilter
 from rlt_api.blocks.evaluation import EvaluationData
 from rlt_api.findings.finding import Finding, remove
-from rlt_api.findings.kinds import effect_only_with, exactly_one, not_used, replaceable, required
+from rlt_api.findings.kinds import effect_only_with, exactly_one, not_used, replaceable, required, show
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 RULE = "evaluation"
 DATA_RULE = "evaluation-data"
+GATE_RULE = "promote-if"
+RESUME = "spec.checkpoint.resume"
 SOURCES = ("preset", "files", "hub")
 
 
@@ -70,6 +72,38 @@ def validate_suite_data(spec: RLTrainingJobSpec) -> Iterator[Finding]:
                 yield effect_only_with(path, "files and hub", instead=instead, rule=DATA_RULE, involved=source)
 
 
+def validate_gates(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """promoteIf needs gainAbove or minimum, and every: it is about the last step. gainAbove also needs beforeTrain, and
+    a training that starts with step 1. metric best and maj need several responses."""
+    for index, suite in enumerate(spec.evaluation):
+        field = f"spec.evaluation[{index}]"
+        gate = suite.promote_if
+        if gate is None:
+            continue
+        above = f"{field}.promoteIf.gainAbove"
+        if gate.gain_above is None and gate.minimum is None:
+            fix = "add it, such as 0 for a better model than before, or use minimum"
+            involved = (f"{field}.promoteIf.minimum",)
+            yield required(above, "promoteIf without minimum", fix, 0, rule=GATE_RULE, involved=involved)
+        if suite.every is None:
+            fix = "add it, such as 20"
+            yield required(f"{field}.every", "promoteIf", fix, 20, rule=GATE_RULE, involved=(f"{field}.promoteIf",))
+        if gate.gain_above is not None and not suite.before_train:
+            by = "promoteIf.gainAbove, whose base is the evaluation before the training"
+            yield required(f"{field}.beforeTrain", by, "use true", True, rule=GATE_RULE, involved=(above,))
+        if gate.gain_above is not None and spec.checkpoint.resume in ("path", "job"):
+            message = f"has no base: a job with checkpoint.resume {spec.checkpoint.resume} starts after the first step"
+            fix = "use minimum instead, or remove promoteIf"
+            edits = remove(f"{field}.promoteIf")
+            yield Finding(above, show(gate.gain_above), message, fix, rule=GATE_RULE, involved=(RESUME,), edits=edits)
+        if gate.metric != "mean" and suite.responses_per_prompt == 1:
+            message = "needs responsesPerPrompt above 1"
+            involved = (f"{field}.responsesPerPrompt",)
+            yield replaceable(
+                f"{field}.promoteIf.metric", gate.metric, message, "mean", rule=GATE_RULE, involved=involved
+            )
+
+
 def warn_late_suites(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A suite that runs after the last step alone."""
     total = spec.training.total_steps
@@ -81,4 +115,4 @@ def warn_late_suites(spec: RLTrainingJobSpec) -> Iterator[str]:
             )
 
 
-RULES = (validate_suites, validate_suite_data)
+RULES = (validate_suites, validate_suite_data, validate_gates)

@@ -64,6 +64,7 @@ def validate_fields_without_meaning(spec: RLTrainingJobSpec) -> Iterator[Finding
             for name, is_given in {
                 "responsesPerPrompt": suite.responses_per_prompt != 1,
                 "temperature": suite.temperature != 0,
+                "promoteIf": suite.promote_if is not None,
             }.items()
         },
         "spec.observability.recordSteps": bool(spec.observability.record_steps),

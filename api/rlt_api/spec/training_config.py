@@ -138,6 +138,17 @@ class BrokenMetricRule(ApiModel):
     """The metric and its value at the first step beyond the threshold."""
 
 
+class GateResult(ApiModel):
+    """Whether a suite passes its promoteIf."""
+
+    suite: Word
+    """Its name."""
+    passed: bool | None = None
+    """None: the figures are missing."""
+    evidence: Sentence
+    """The figures and what they are compared with, or why they are missing."""
+
+
 class PhaseSeconds(ApiModel):
     """Seconds since the training began, by what the accelerators did (rlt_pod.report.phase_seconds)."""
 
@@ -181,5 +192,7 @@ class ProgressReport(ApiModel):
     """Why the latest checkpoint could not be saved, such as a full volume. The training continues without it."""
     exported_path: Sentence | None = None
     """Path of the exported model in Hugging Face format."""
+    gates: Annotated[list[GateResult], Field(max_length=16)] = []
+    """The results of the suites with promoteIf, for the exported model."""
     updated: Word
     """Time of the report (RFC 3339, UTC)."""

@@ -9,8 +9,8 @@ from typing import Self
 class ConditionType(StrEnum):
     """The conditions, in the order of the status. Accepted, ClusterReady, Running and Reconciling exist from the first
     reconciliation on. Admitted exists only if the job names a queue, FabricVerified after the nodes were observed,
-    PreflightPassed only with spec.preflight.level, Suspended from the first suspension on, and Succeeded, Failed and
-    Stalled only while they are True."""
+    PreflightPassed only with spec.preflight.level, Promoted only with spec.evaluation[].promoteIf, Suspended from the
+    first suspension on, and Succeeded, Failed and Stalled only while they are True."""
 
     ACCEPTED = "Accepted"
     """The spec is valid."""
@@ -32,6 +32,9 @@ class ConditionType(StrEnum):
     FAILED = "Failed"
     """The job has failed and does not restart. True is final. Its reason is the code of the first entry in
     status.findings, if that is an error; otherwise one of Reason."""
+    PROMOTED = "Promoted"
+    """The job has succeeded, and the exported model passes promoteIf of each suite that has it. Unknown until the job
+    ends; True and False are final."""
     SUSPENDED = "Suspended"
     """The Ray cluster is deleted because spec.suspend is true, or because a rule over the metrics paused the job."""
     RECONCILING = "Reconciling"
@@ -182,6 +185,9 @@ class Reason(StrEnum):
 
     PREPARING = "Preparing", Kind.STATE
     """Running: a step of spec.framework.prepare runs before the program."""
+    CLEARING = "Clearing", Kind.STATE
+    """Running: before another attempt on the same Ray cluster, a Ray job waits for the end of the earlier one's
+    processes."""
     PREPARE_FAILED = "PrepareFailed", Kind.FAILURE
     """Failed: a step of spec.framework.prepare has failed; the message contains its name and last output."""
 
@@ -224,6 +230,14 @@ class Reason(StrEnum):
     PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded", Kind.FAILURE
     """Failed: the training did not start within spec.pendingDeadlineSeconds; the message describes what the job waited
     for."""
+    GATES_PENDING = "GatesPending", Kind.STATE
+    """Promoted: the job has not ended."""
+    GATES_PASSED = "GatesPassed", Kind.STATE
+    """Promoted: all suites with promoteIf pass; the message contains their figures."""
+    GATE_FAILED = "GateFailed", Kind.STATE
+    """Promoted: a suite does not pass; the message contains its figures."""
+    GATE_UNKNOWN = "GateUnknown", Kind.STATE
+    """Promoted: the figures of a suite are missing, or the job has failed; the message contains the reason."""
     SUSPEND_REQUESTED = "SuspendRequested", Kind.STATE
     """Suspended: spec.suspend is true."""
     PAUSED_BY_RULE = "PausedByRule", Kind.PROBLEM

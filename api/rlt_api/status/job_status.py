@@ -41,8 +41,8 @@ class Condition(ApiModel):
     """One aspect of the job's state, as in metav1.Condition of Kubernetes (KEP-1623)."""
 
     type: Word
-    """Accepted, Admitted, FabricVerified, ClusterReady, PreflightPassed, Running, Succeeded, Failed, Suspended,
-    Reconciling or Stalled."""
+    """Accepted, Admitted, FabricVerified, ClusterReady, PreflightPassed, Running, Succeeded, Failed, Promoted,
+    Suspended, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """True, False or Unknown."""
     reason: Word
@@ -213,13 +213,19 @@ class Disruption(ApiModel):
     """Time when the operator observed it (RFC 3339, UTC)."""
 
 
+Execution = Annotated[int, Within(1, 2**31 - 1)]
+"""A number that counts from 1."""
+
+
 class Attempt(ApiModel):
     """An attempt that failed or was disrupted (spec.failurePolicy)."""
 
     number: Count
     """Number of the attempt, from 1."""
     ray_cluster_uid: Word
-    """UID of its RayCluster, which identifies the attempt."""
+    """UID of its RayCluster, which identifies the attempt together with `execution`."""
+    execution: Execution = 1
+    """Number of the program's execution on this RayCluster, from 1 (spec.failurePolicy.restartPolicy)."""
     start_time: Time | None = None
     """Time when the training started (RFC 3339, UTC). Absent if it did not start."""
     completion_time: Time
@@ -236,6 +242,8 @@ class Attempt(ApiModel):
     """Name of the node that caused the failure. Absent if there is no evidence."""
     evidence: Sentence | None = None
     """Evidence that the node caused the failure."""
+    finding: Word | None = None
+    """Code of the known failure that explains it best, as in status.findings. Absent with restartPolicy Recreate."""
 
 
 class FailureFinding(ApiModel):
@@ -296,7 +304,11 @@ class CurrentAttempt(ApiModel):
     """State of the current RayCluster that the operator records before it acts on it. Times are RFC 3339, UTC."""
 
     ray_cluster_uid: Word
-    """UID of the RayCluster, which identifies the attempt."""
+    """UID of the RayCluster, which identifies the attempt together with `execution`."""
+    execution: Execution = 1
+    """Number of the program's execution on this RayCluster, from 1. The IDs of its Ray jobs contain it from 2 on."""
+    cleared_time: Time | None = None
+    """Time when no process of an earlier execution was left on the RayCluster. Absent for the first execution."""
     cluster_resumed_time: Time | None = None
     """Time when the latest suspension of the RayCluster ended, which identifies its admission by Kueue."""
     head_pod_uid: Word | None = None

@@ -15,7 +15,7 @@ from rlt_api.spec.pod_variables import list_pod_variables
 from rlt_api.spec.worker_groups import rollout_group
 from rlt_core import names
 from rlt_core.children.attachment import get_network
-from rlt_core.children.attempt_directory import build_attempt_directory
+from rlt_core.children.attempt_directory import build_cluster_directory
 from rlt_core.children.nccl_files import build_nccl_file_env
 from rlt_core.children.ray_token import build_ray_token_env
 from rlt_core.fabric.demand import UNREAD_VALUE
@@ -92,7 +92,7 @@ def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     observability = spec.observability
     cache = spec.storage.model_cache
     values = {**FIXED_ENV, **build_ray_token_env(spec), **names.cache_directories(spec)}
-    if directory := build_attempt_directory(job, spec):
+    if directory := build_cluster_directory(job, spec):
         values[ATTEMPT_DIRECTORY] = directory
     values |= build_nccl_file_env(job, spec)
     values |= DEBUGGER_ENV[observability.debugger]

@@ -1,10 +1,11 @@
-"""Files of NCCL and PyTorch in the folder of the attempt: flight records of collectives, and NCCL's own log."""
+"""Files of NCCL and PyTorch in the folder of the Ray cluster's first attempt: flight records of collectives, and
+NCCL's own log."""
 
 from __future__ import annotations
 
 from rlt_api.spec.accelerator_defaults import GPU_VENDORS
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_core.children.attempt_directory import build_attempt_directory
+from rlt_core.children.attempt_directory import build_cluster_directory
 from rlt_core.job import Job
 
 FLIGHT_RECORDS = "nccl_trace_rank_"
@@ -24,7 +25,7 @@ def build_nccl_file_env(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     TORCH_FR_DUMP_TEMP_FILE (torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp, FlightRecorder.hpp). NCCL writes a log
     with NCCL_DEBUG only.
     """
-    directory = build_attempt_directory(job, spec)
+    directory = build_cluster_directory(job, spec)
     if directory is None or not _has_gpu(spec):
         return {}
     values = {

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
+from typing import Literal
 
 from rlt_e2e.chaos import partition, tenants, volume
 from rlt_e2e.chaos.pods import Pod, Target, kill_process, list_pods
@@ -48,6 +49,8 @@ class Fault:
     inject: Callable[[Target], Injected]
     rollout_pods: int = 0
     """Number of pods with a rollout engine. 0: the engines are in the pods of the train workers."""
+    restart_policy: Literal["InPlace", "Recreate"] = "Recreate"
+    """Where the next attempt runs."""
     volume_mb: int | None = None
     """Size of a volume that is its own file system."""
     from_start: bool = False
@@ -59,6 +62,13 @@ def kill_rank(target: Target) -> Injected:
     pod = target.workers()[0]
     kill_process(target.layout, pod, "ray::TrainWorker")
     return Injected(f"train worker in pod {pod.name}", ("ProgramFailed", pod.name))
+
+
+def kill_driver(target: Target) -> Injected:
+    """SIGKILL to the process of the driver, which the head pod has."""
+    pod = target.head()
+    kill_process(target.layout, pod, "/rlt-trainer\0run")
+    return Injected(f"driver in pod {pod.name}", ("ProgramFailed",))
 
 
 def kill_engine(target: Target) -> Injected:
@@ -194,6 +204,8 @@ def cause_as_tenant(cause: Callable[[Target], str]) -> Callable[[Target], Inject
 
 FAULTS = (
     Fault("rank", "the process of a rank is killed", kill_rank),
+    Fault("rank-in-place", "the process of a rank is killed, `InPlace`", kill_rank, restart_policy="InPlace"),
+    Fault("driver-in-place", "the driver is killed, `InPlace`", kill_driver, restart_policy="InPlace"),
     Fault("engine", "the process of a rollout engine is killed", kill_engine, rollout_pods=1),
     Fault("rollout-pod", "one of three rollout pods is deleted", delete_rollout_pod, rollout_pods=3),
     Fault("worker-pod", "a worker pod is deleted without a grace period", kill_worker_pod),

@@ -10,14 +10,14 @@ FAULT_AFTER = 10
 """The fault happens after this step: the latest checkpoint is then two steps old."""
 
 
-def build_job(name: str, *, workers: int = 2, rollout_pods: int = 0) -> Job:
+def build_job(name: str, *, workers: int = 2, rollout_pods: int = 0, restart_policy: str = "Recreate") -> Job:
     """Train workers with an engine each.
 
     `rollout_pods`: one train worker instead, and this number of engines in their own pods.
     """
     job = build_learning_job(name, steps=STEPS, save_freq=SAVE_FREQ, workers=workers)
     spec = job["spec"]
-    spec["failurePolicy"] = {"maxRestarts": 2}
+    spec["failurePolicy"] = {"maxRestarts": 2, "restartPolicy": restart_policy}
     if rollout_pods:
         (group,) = spec["cluster"]["workers"]
         spec["rollout"] |= {"mode": "separate", "workerGroup": "rollout"}

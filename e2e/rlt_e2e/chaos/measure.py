@@ -96,7 +96,8 @@ def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: i
     if fault and fault.volume_mb:
         volume.mount_everywhere(cluster.layout, folder, size_mb=fault.volume_mb)
         files = volume.locate(cluster.layout, folder)
-    run = Run(time.monotonic(), build_job(name, rollout_pods=rollout_pods))
+    policy = fault.restart_policy if fault else "Recreate"
+    run = Run(time.monotonic(), build_job(name, rollout_pods=rollout_pods, restart_policy=policy))
     try:
         with ThreadPoolExecutor() as pool:
             _follow(run, Target(cluster, namespace, name, files), fault, pool)

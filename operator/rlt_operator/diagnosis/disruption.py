@@ -43,6 +43,11 @@ NODE_TAINTS = {
 }
 """Taints of nodes that are removed, shut down or lost
 (https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
+LOST_NODE = re.compile(
+    r"its node has died|actor's node was terminated unexpectedly|health check failed|lost its connection to pod"
+)
+"""Ray's messages about a node that it lost (src/ray/gcs, Ray 2.60): the raylet, the pod or the machine. The last one is
+the trainer's (rlt_trainer/cluster/connections.py)."""
 DELETED = "PodDeleted"
 """The reason of a pod that was deleted while it ran, as by `kubectl drain --disable-eviction`."""
 

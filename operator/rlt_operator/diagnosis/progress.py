@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -17,6 +18,10 @@ from rlt_pod.report.driver_report import PROGRESS_PREFIX, TRAINER_ERROR
 
 UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 """Time of a report whose own time is not RFC 3339."""
+EXIT_CODE = re.compile(r"failed with exit code (\d{1,3})[,.]")
+"""Ray's message about a failed job (ray/dashboard/modules/job/job_supervisor.py, Ray 2.60)."""
+STEP_LINE = re.compile(r"step:\d+ - ")
+"""The begin of a line with the metrics of a step (rlt_pod/report/step_line.py)."""
 RAY_PREAMBLE = re.compile(r"\S+ \S+\tINFO job_manager\.py:")
 RAY_ENTRYPOINT = re.compile(r"Running entrypoint for job \S+: ")
 """Lines that Ray writes to the log before the program's output (ray/dashboard/modules/job, Ray 2.60). The entrypoint
@@ -72,7 +77,8 @@ def parse_last_report(log: str) -> ProgressReport | None:
 
 def extract_error(log: str) -> str:
     """The trainer's error message, or the last lines of the program's output."""
-    lines = [line.rstrip() for line in _list_output_lines(log) if line.strip() and not line.startswith(PROGRESS_PREFIX)]
+    output = [line.rstrip() for line in _list_output_lines(log) if line.strip()]
+    lines = [line for line in output if not line.startswith(PROGRESS_PREFIX) and not STEP_LINE.match(line)]
     errors = [line for line in lines if TRAINER_ERROR in line]
     if errors:
         return truncate(errors[-1][errors[-1].index(TRAINER_ERROR) + len(TRAINER_ERROR) :].strip())
@@ -82,6 +88,18 @@ def extract_error(log: str) -> str:
             break
         kept.insert(0, line)
     return truncate("\n".join(kept[-10:]), keep_end=True)
+
+
+def find_signal(message: str) -> str | None:
+    """The signal that ended the program, from Ray's message about the job: exit code 128 + N, as in shells.
+
+    None for SIGTERM: programs handle it, and their output has the reason.
+    """
+    found = EXIT_CODE.search(message)
+    number = int(found[1]) - 128 if found else 0
+    if number == signal.SIGTERM or number not in set(signal.Signals):
+        return None
+    return signal.Signals(number).name
 
 
 def _list_output_lines(log: str) -> list[str]:

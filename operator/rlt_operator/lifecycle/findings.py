@@ -12,6 +12,7 @@ from datetime import datetime
 
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Condition, FailureFinding
+from rlt_core.job import has_ended
 from rlt_core.knowledge.fallback import UNKNOWN
 from rlt_operator.conditions import ConditionUpdate, find_condition
 from rlt_operator.diagnosis.findings import MAX_FINDINGS, find_failures, find_node_problems
@@ -56,7 +57,7 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
     if not ended:
         return verdict if status.attempts else _find_causes_of_waiting(observed, verdict)
     attempt = verdict.attempt or (status.attempts[-1] if status.attempts else None)
-    if attempt and any(each.ray_cluster_uid == attempt.ray_cluster_uid for each in status.attempts):
+    if attempt and has_ended(attempt, status.attempts):
         return _add_best(verdict, status.findings)  # recorded before; its message is made again
     reason = attempt.reason if attempt else ended[0].reason
     message = _quote(find_condition(status, C.CLUSTER_READY))

@@ -11,6 +11,7 @@ from rlt_core.children.preflight_file import has_preflight
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.lifecycle.admission import build_admitted, build_fabric_verified
 from rlt_operator.lifecycle.preflight_passed import build_preflight_passed
+from rlt_operator.lifecycle.promoted import build_promoted, list_gates
 from rlt_operator.memory.parts import choose_network
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import Verdict
@@ -19,8 +20,8 @@ C = ConditionType
 
 
 def set_independent_conditions(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Add Admitted, PreflightPassed and FabricVerified, if they apply to the job, and to Accepted a note about a job on
-    CPUs that is meant for GPUs."""
+    """Add Admitted, PreflightPassed, Promoted and FabricVerified, if they apply to the job, and to Accepted a note
+    about a job on CPUs that is meant for GPUs."""
     job = observed.job
     conditions = dict[ConditionType, ConditionUpdate]()
     on_cpus = explain_large_model_on_cpus(job.spec) if job.spec is not None else None
@@ -30,6 +31,8 @@ def set_independent_conditions(observed: Observed, verdict: Verdict, now: dateti
         conditions[C.ADMITTED] = build_admitted(observed)
     if job.spec is not None and has_preflight(job.spec):
         conditions[C.PREFLIGHT_PASSED] = build_preflight_passed(observed)
+    if job.spec is not None and (suites := list_gates(job.spec)):
+        conditions[C.PROMOTED] = build_promoted(job.status, verdict, suites)
     if (network := choose_network(observed, verdict, now)) is not None:
         conditions[C.FABRIC_VERIFIED] = build_fabric_verified(network)
     return replace(verdict, conditions={**verdict.conditions, **conditions})

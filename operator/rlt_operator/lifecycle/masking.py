@@ -15,7 +15,7 @@ from rlt_core.job import Job
 KEPT = re.compile(
     r"""resolved_spec | runtime | phase | ray_cluster | preflight_passed
       | conditions\.(type|status|reason) | findings\.(code|severity) | pause\.rule | preflight\.result
-      | attempts\.(ray_cluster_uid|reason|disruption|node_at_fault) | disruption\.(ray_cluster_uid|reason)
+      | attempts\.(ray_cluster_uid|reason|disruption|node_at_fault|finding) | disruption\.(ray_cluster_uid|reason)
       | prepared\.(name|head_pod_uid) | current_attempt\.(ray_cluster_uid|head_pod_uid|prepare_step|stop\.reason)
       | network\.(profile|fabric|vendor|attach|excluded_nodes|overridden_by_user|rejection\.code)
       | network\.env\.(name|rule|source)""",

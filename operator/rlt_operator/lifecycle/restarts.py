@@ -1,14 +1,14 @@
 """spec.failurePolicy: record an attempt that failed or was disrupted, release its cluster and start another attempt.
 
-An attempt is a RayCluster of the job whose training ended early. Its uid identifies it, so that no attempt counts
-twice. The status holds the attempt before the RayCluster is deleted, and `cluster_missing` creates the next one
-afterwards. The run directory stays the same, and the trainer resumes from its latest checkpoint.
+An attempt is an execution of the program that ended early. The uid of its RayCluster and its number there identify it,
+so that no attempt counts twice. The status holds the attempt before the RayCluster is deleted, and `cluster_missing`
+creates the next one afterwards, unless the next attempt runs in place (in_place.py). The run directory stays the same,
+and the trainer resumes from its latest checkpoint.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,11 +18,14 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Attempt, Disruption, Phase
 from rlt_api.status.network import NetworkStatus
-from rlt_core.job import list_excluded_nodes
+from rlt_core.job import has_ended, list_excluded_nodes
 from rlt_operator.conditions import ConditionUpdate, format_time, keep_conditions
+from rlt_operator.diagnosis.disruption import LOST_NODE
 from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node
+from rlt_operator.diagnosis.findings import find_failures
 from rlt_operator.diagnosis.pods import describe_crashes
 from rlt_operator.lifecycle.backoff import count_delay, get_next_start
+from rlt_operator.lifecycle.in_place import can_retry_in_place, count_delay_in_place
 from rlt_operator.lifecycle.shared_verdicts import release_cluster
 from rlt_operator.memory.attempts import add_attempt
 from rlt_operator.memory.disruption import update_disruption
@@ -42,11 +45,6 @@ RESTARTABLE = {
 of a pod stops the Ray job, so that the program saves a checkpoint while the other pods still run."""
 STOP_CAUSE_S = 10.0
 """Time after the end of a stopped Ray job in which the pod is observed whose end stopped it."""
-LOST_NODE = re.compile(
-    r"its node has died|actor's node was terminated unexpectedly|health check failed|lost its connection to pod"
-)
-"""Ray's messages about a node that it lost (src/ray/gcs, Ray 2.60): the raylet, the pod or the machine. The last one is
-the trainer's (rlt_trainer/cluster/connections.py)."""
 LOST_NODE_CAUSE_S = 75.0
 """Time after them in which Kubernetes reports a lost machine: 50 s without a heartbeat of the kubelet
 (node-monitor-grace-period of the kube-controller-manager), rounded up."""
@@ -120,14 +118,7 @@ def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) 
         failed = replace(failed, reason=Reason.PROGRAM_FAILED, message=f"The Ray job ended with a container. {crash}")
     attempt = _build_attempt(observed, cluster, verdict, failed, disruption, now)
     if _allows_restart(observed, spec, attempt):
-        attempts = add_attempt(observed.job.status.attempts, attempt)
-        message = _describe_restart(
-            observed, spec, attempts, saved=verdict.report.latest_checkpoint_step if verdict.report else None
-        )
-        conditions = {**verdict.conditions, C.RUNNING: ConditionUpdate("False", Reason.RESTARTING, message)}
-        del conditions[C.FAILED], conditions[C.STALLED]
-        verdict = replace(verdict, message=message, phase=Phase.PENDING, conditions=conditions)
-        return replace(verdict, attempt=attempt, network=_exclude_nodes(observed, attempt))
+        return _restart(observed, spec, verdict, attempt)
     final = replace(failed, message=_describe_end(observed, spec, attempt, failed.message))
     ended = ConditionUpdate("False", final.reason, "The job has ended.")
     conditions = {**verdict.conditions, C.FAILED: final, C.STALLED: final, C.RUNNING: ended}
@@ -137,11 +128,29 @@ def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) 
     return replace(verdict, attempt=attempt, network=_exclude_nodes(observed, attempt))
 
 
+def _restart(observed: Observed, spec: RLTrainingJobSpec, verdict: Verdict, attempt: Attempt) -> Verdict:
+    """The verdict about the end of an attempt that another one follows."""
+    attempts = add_attempt(observed.job.status.attempts, attempt)
+    in_place = can_retry_in_place(observed, spec, attempt)
+    saved = verdict.report.latest_checkpoint_step if verdict.report else None
+    message = _describe_restart(observed, spec, attempts, saved=saved, in_place=in_place)
+    conditions = {**verdict.conditions, C.RUNNING: ConditionUpdate("False", Reason.RESTARTING, message)}
+    del conditions[C.FAILED], conditions[C.STALLED]
+    if in_place:
+        conditions.pop(C.RECONCILING, None)  # nothing is released
+    verdict = replace(verdict, message=message, phase=Phase.PENDING, conditions=conditions, attempt=attempt)
+    execution = attempt.execution + 1 if in_place else None
+    return replace(verdict, execution=execution, network=_exclude_nodes(observed, attempt))
+
+
 def find_unreleased_attempt(observed: Observed) -> Attempt | None:
-    """The last failed attempt, while its RayCluster or one of its pods exists."""
+    """The last failed attempt, while its RayCluster or one of its pods exists, unless the next one runs there."""
     attempts = observed.job.status.attempts
+    current = observed.job.status.current_attempt
     cluster = observed.cluster
     if not attempts:
+        return None
+    if current and current.ray_cluster_uid == attempts[-1].ray_cluster_uid and not has_ended(current, attempts):
         return None
     uid = attempts[-1].ray_cluster_uid
     exists = cluster.uid == uid if cluster else any(pod.cluster_uid == uid for pod in observed.pods)
@@ -179,6 +188,7 @@ def _build_attempt(
     return Attempt(
         number=(status.restarts or 0) + (status.disruptions or 0) + 1,
         ray_cluster_uid=cluster.uid,
+        execution=observed.attempt.execution if observed.attempt else 1,
         start_time=_format_milliseconds(ray_job.start_ms if ray_job else None),
         completion_time=format_time(now),  # the next start is computed from it, by the same clock
         reason=failed.reason,
@@ -187,7 +197,16 @@ def _build_attempt(
         step=step,
         node_at_fault=faulty.name if faulty else None,
         evidence=faulty.evidence if faulty else None,
+        finding=_find_code(observed) if failed.reason == Reason.PROGRAM_FAILED else None,
     )
+
+
+def _find_code(observed: Observed) -> str | None:
+    """The code of the known failure that explains the end of the program best. Only a retry in place depends on it."""
+    spec = observed.job.spec
+    if spec is None or spec.failure_policy.restart_policy != "InPlace":
+        return None
+    return next((each.code for each in find_failures(observed) if each.severity == "error"), None)
 
 
 def _find_faulty_node(observed: Observed) -> FaultyNode | None:
@@ -262,7 +281,12 @@ def _describe_end(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt,
 
 
 def _describe_restart(
-    observed: Observed, spec: RLTrainingJobSpec, attempts: Sequence[Attempt], *, saved: int | None = None
+    observed: Observed,
+    spec: RLTrainingJobSpec,
+    attempts: Sequence[Attempt],
+    *,
+    saved: int | None = None,
+    in_place: bool = False,
 ) -> str:
     """`saved` is the step of the latest checkpoint, if it is newer than the status."""
     attempt = attempts[-1]
@@ -270,15 +294,18 @@ def _describe_restart(
     status = observed.job.status
     message = f"Attempt {attempt.number} was disrupted: {attempt.message.rstrip('.')}."
     if attempt.disruption is None:
-        is_recorded = any(each.ray_cluster_uid == attempt.ray_cluster_uid for each in status.attempts)
-        restart = (status.restarts or 0) + (not is_recorded)
+        restart = (status.restarts or 0) + (not has_ended(attempt, status.attempts))
         message = f"Attempt {attempt.number} failed, restart {restart} of {policy.max_restarts}: "
         message += f"{attempt.message.rstrip('.')}."
     if attempt.node_at_fault:
         excluded = " and is excluded" if policy.exclude_faulty_nodes else ""
         message += f" Node {attempt.node_at_fault} was at fault{excluded}: {attempt.evidence}."
-    delay = count_delay(attempts)
-    starts = f"starts after {delay} s, at {format_time(get_next_start(attempts))}, and " if delay else ""
+    if in_place:
+        delay = count_delay_in_place(attempts)
+        starts = f"starts after {delay} s on the same Ray cluster, and " if delay else "uses the same Ray cluster, and "
+    else:
+        delay = count_delay(attempts)
+        starts = f"starts after {delay} s, at {format_time(get_next_start(attempts))}, and " if delay else ""
     return f"{message} The next attempt {starts}{_describe_next_start(observed, spec, saved)}."
 
 

@@ -12,7 +12,7 @@ from rlt_api.status.job_status import Phase
 from rlt_core import names
 from rlt_operator.conditions import ConditionUpdate, find_condition, is_true, keep_conditions
 from rlt_operator.diagnosis.pods import describe_crashes, truncate
-from rlt_operator.diagnosis.progress import extract_error, parse_last_report
+from rlt_operator.diagnosis.progress import extract_error, find_signal, parse_last_report
 from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.kept_cluster import keep_cluster
 from rlt_operator.lifecycle.restarts import restart_failed_attempt
@@ -119,6 +119,8 @@ def program_ended(observed: Observed, spec: RLTrainingJobSpec, now: datetime) ->
         stopped = fail_job(Reason.STOPPED, "The Ray job was stopped outside rlt.", conditions, report)
         return restart_failed_attempt(observed, stopped, now)
     message = extract_error(ray.log or ray.job.message) or "The program exited without an error message."
+    if ray.log and (name := find_signal(ray.job.message)):
+        message = f"{name} has ended the program. Its last output: {message}"
     if crash := describe_crashes(observed):
         message += f"\n{crash}"
     return restart_failed_attempt(observed, fail_job(Reason.PROGRAM_FAILED, message, conditions, report), now)

@@ -1,5 +1,5 @@
-"""status.currentAttempt, status.attempts and their counters: what the operator records of each RayCluster, so that it
-infers nothing from conditions.
+"""status.currentAttempt, status.attempts and their counters: what the operator records of each execution on a
+RayCluster, so that it infers nothing from conditions.
 
 `track_attempt` relates the recorded attempt to the observed RayCluster before a step decides. `record_attempt` adds
 what this reconciliation has learned and decided. A step acts only on what is recorded.
@@ -13,6 +13,7 @@ from datetime import datetime
 
 from rlt_api.status.conditions import Reason
 from rlt_api.status.job_status import Attempt, CurrentAttempt, Phase
+from rlt_core.job import has_ended, identify
 from rlt_operator.conditions import format_time
 from rlt_operator.memory.attempt_progress import record_progress
 from rlt_operator.observation import Observed, RayCluster
@@ -37,7 +38,7 @@ def track_attempt(observed: Observed) -> Observed:
         stop = attempt.stop
         if stop and stop.reason in (Reason.NO_PROGRESS, Reason.DISRUPTED):  # it concerned the earlier pods
             stop = None
-        attempt = CurrentAttempt(ray_cluster_uid=cluster.uid, stop=stop)
+        attempt = CurrentAttempt(ray_cluster_uid=cluster.uid, execution=attempt.execution, stop=stop)
     tracked = status.model_copy(update={"current_attempt": attempt})
     return replace(observed, job=replace(observed.job, status=tracked))
 
@@ -50,17 +51,21 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
     time = format_time(now)
     if attempt is None:
         return None
+    if verdict.execution is not None:
+        kept = ("ray_cluster_uid", "cluster_resumed_time", "head_pod_uid")
+        return CurrentAttempt(execution=verdict.execution, **{name: getattr(attempt, name) for name in kept})
     changes: dict[str, object] = {
         "progress": record_progress(observed, attempt, now),
         "stacks": verdict.stacks or attempt.stacks,
         "stop": verdict.stop_request or attempt.stop,
     }
-    accepted = attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step
-    if cluster and not (accepted and attempt.head_pod_uid):  # the head may be observed after its Ray job
+    is_fixed = _has_accepted(attempt) or attempt.execution > 1
+    if cluster and not (is_fixed and attempt.head_pod_uid):  # the head may be observed after its Ray job
         head = observed.head
         changes["head_pod_uid"] = head.uid if head else None
         changes["cluster_resumed_time"] = cluster.resumed_time
     if ray and cluster and not cluster.suspend:
+        changes["cleared_time"] = attempt.cleared_time or (time if verdict.cleared else None)
         step = observed.pending_step if observed.ray_step else None
         changes["prepare_step"] = step.name if step else attempt.prepare_step
         changes["preflight_accepted_time"] = attempt.preflight_accepted_time or (time if ray.preflight else None)
@@ -78,7 +83,7 @@ def list_attempts(observed: Observed, verdict: Verdict, now: datetime) -> list[A
 
 def add_attempt(attempts: Sequence[Attempt], attempt: Attempt) -> list[Attempt]:
     """Add or replace the attempt. Beyond MAX_ATTEMPTS, drop the oldest attempt without a node at fault first."""
-    kept = [each for each in attempts if each.ray_cluster_uid != attempt.ray_cluster_uid]
+    kept = [each for each in attempts if identify(each) != identify(attempt)]
     if len(kept) == MAX_ATTEMPTS:
         kept.remove(next((each for each in kept if each.node_at_fault is None), kept[0]))
     return [*kept, attempt]
@@ -103,13 +108,16 @@ def _find_restarted(attempts: Sequence[Attempt], verdict: Verdict) -> Attempt | 
     attempt = verdict.attempt
     if attempt is None or verdict.phase == Phase.FAILED:
         return None
-    return attempt if all(each.ray_cluster_uid != attempt.ray_cluster_uid for each in attempts) else None
+    return None if has_ended(attempt, attempts) else attempt
 
 
 def _is_readmitted(attempt: CurrentAttempt, cluster: RayCluster) -> bool:
     """Whether Kueue has evicted the RayCluster since the attempt was recorded. It then has or gets other pods."""
     if cluster.suspend:
         return True
-    accepted = attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step
     resumed = cluster.resumed_time
-    return accepted is not None and resumed is not None and attempt.cluster_resumed_time != resumed
+    return _has_accepted(attempt) and resumed is not None and attempt.cluster_resumed_time != resumed
+
+
+def _has_accepted(attempt: CurrentAttempt) -> bool:
+    return bool(attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step)

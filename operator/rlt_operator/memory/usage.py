@@ -24,6 +24,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import PhaseSeconds, ProgressReport
 from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import RunUsage, Usage, UsageParts
+from rlt_core.job import has_ended
 from rlt_operator.conditions import format_time
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import Verdict
@@ -161,7 +162,8 @@ def _describe_program(observed: Observed, verdict: Verdict) -> Program:
     result = ray.job.status if ray and ray.job else None
     attempts = observed.job.status.attempts
     released = cluster is None or cluster.deleting or bool(cluster.suspend) or verdict.delete_cluster is not None
-    failed = verdict.attempt is not None or any(cluster and each.ray_cluster_uid == cluster.uid for each in attempts)
+    current = observed.attempt
+    failed = verdict.attempt is not None or (current is not None and has_ended(current, attempts))
     succeeded = result == "SUCCEEDED" or verdict.is_true(ConditionType.SUCCEEDED)
     ended = released or failed or verdict.is_final or result not in (None, "PENDING", "RUNNING")
     return Program(report.phases if report else None, ended, succeeded)

@@ -42,6 +42,8 @@ class Target:
     head: Head
     pod_uid: str
     submission_id: str
+    clearance_id: str | None = None
+    """Set until no process of an earlier execution is left."""
     step_id: str | None = None
     """Set while a step of spec.framework.prepare has not succeeded."""
     preflight_id: str | None = None
@@ -128,7 +130,12 @@ class RayPoller:
                 await asyncio.wait_for(nudged.wait(), interval)
 
     async def _ask(self, key: Key, target: Target, before: Ray | None) -> Ray:
-        ids = {"step_id": target.step_id, "preflight_id": target.preflight_id, "stacks_id": target.stacks_id}
+        ids = {
+            "clearance_id": target.clearance_id,
+            "step_id": target.step_id,
+            "preflight_id": target.preflight_id,
+            "stacks_id": target.stacks_id,
+        }
         try:
             return await observe_ray(self._send, target.head, target.submission_id, **ids, before=before)
         except Exception as error:  # an answer that breaks the parser must not end the polling of the head

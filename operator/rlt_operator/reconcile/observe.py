@@ -174,7 +174,7 @@ def choose_target(observed: Observed) -> Target | None:
     attempt = observed.attempt
     stacks_id = observed.stacks_id if attempt and attempt.stacks and attempt.stacks.result is None else None
     address = Head(job.namespace, head.name, head.ip, head.ray_token, job.uid)
-    return Target(address, head.uid, job_id, observed.step_id, preflight_id, stacks_id)
+    return Target(address, head.uid, job_id, observed.clearance_id, observed.step_id, preflight_id, stacks_id)
 
 
 def is_unknown(observed: Observed) -> bool:

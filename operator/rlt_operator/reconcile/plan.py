@@ -16,7 +16,7 @@ from rlt_core.children.config_map import build_config_map
 from rlt_core.children.disruption_budget import build_disruption_budget
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.children.programs import build_programs, name_programs
-from rlt_core.job import Job, Manifest
+from rlt_core.job import Job, Manifest, identify
 from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_operator.conditions import Event, build_events, build_rule_events, find_condition, is_true
 from rlt_operator.lifecycle.admission import (
@@ -34,6 +34,7 @@ from rlt_operator.lifecycle.admission import (
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
 from rlt_operator.lifecycle.drain import node_is_drained
 from rlt_operator.lifecycle.findings import set_findings
+from rlt_operator.lifecycle.in_place import earlier_execution_remains
 from rlt_operator.lifecycle.independent_conditions import set_independent_conditions
 from rlt_operator.lifecycle.newer_fields import newer_fields_given
 from rlt_operator.lifecycle.no_progress import training_without_progress
@@ -93,6 +94,7 @@ READY_STEPS: list[ReadyStep] = [
     waiting_for_queue,
     head_lost,
     program_running,
+    earlier_execution_remains,
     preparation_pending,
     preflight_pending,
     program_not_submitted,
@@ -183,7 +185,7 @@ def is_irreversible(before: RLTrainingJobStatus, plan: Plan) -> bool:
     """
     after = plan.status
     ends = after is not None and bool(
-        {each.ray_cluster_uid for each in after.attempts} - {each.ray_cluster_uid for each in before.attempts}
+        {identify(each) for each in after.attempts} - {identify(each) for each in before.attempts}
         or (is_true(after, ConditionType.FAILED) and not is_true(before, ConditionType.FAILED))
     )
     return creates_cluster(plan) or ends or plan.delete_job

@@ -52,13 +52,15 @@ def keep_resolved_spec(job: Job, status: RLTrainingJobStatus) -> RLTrainingJobSt
 
 
 def carry_newer_fields(job: Job, status: Manifest) -> Manifest:
-    """The status with what a newer operator has recorded of the same RayCluster.
+    """The status with what a newer operator has recorded of the same execution on the same RayCluster.
 
     Otherwise the write would remove these fields, and the newer operator would lack them after a rollback.
     """
     attempt = status.get("currentAttempt")
     before = job.status.current_attempt
     if not attempt or not before or attempt["rayClusterUid"] != before.ray_cluster_uid:
+        return status
+    if attempt["execution"] != before.execution:
         return status
     return {**status, "currentAttempt": {**job.newer_attempt, **attempt}}
 

@@ -36,6 +36,8 @@ class Bounds:
     """Number of times on a path that another job takes the accelerators, which the job's runtime limits."""
     losses: int = 0
     """Number of times on a path that the job loses its rollout pod."""
+    failures: int = 0
+    """Number of times on a path that a program fails, of a job with restartPolicy InPlace."""
     upgrades: int = 0
     """Number of times that a replica of another version leads on a path."""
     newer: bool = False
@@ -58,6 +60,7 @@ class Bounds:
             upgrades=self.upgrades,
             rivals=self.rivals,
             losses=self.losses,
+            failures=self.failures,
         )
         world.process.newer = self.newer
         return world

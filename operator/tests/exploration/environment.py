@@ -3,6 +3,7 @@
 EXPECTED transitions happen sooner or later without any fault. DISTURBANCES are what users, nodes and networks may do.
 BREAKAGES are changes of the job on which the operator fails. RIVALS are other jobs of the namespace. LOSSES are pods
 without which the program continues.
+FAILURES are failures of a program that runs again in place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from exploration.failing_jobs import ANNOTATION, BLOCKS, FAILS, find_failure
 from exploration.world import (
     CONFIG_MAP,
     GPU,
+    IN_PLACE_SPEC,
     JOB,
     LIMITED_SPEC,
     NAME,
@@ -116,6 +118,11 @@ def program_fails(world: World) -> bool:
     return _end_program(world, {"RUNNING", "STOPPING"}, "FAILED")
 
 
+def program_fails_again(world: World) -> bool:
+    """The same, of any program or check of a job with restartPolicy InPlace."""
+    return program_fails(world)
+
+
 # Nodes and networks
 
 
@@ -177,7 +184,7 @@ def user_creates_job(world: World) -> bool:
     if world.job is not None:
         return False
     spec = LIMITED_SPEC if api_paths.runtime(RUNTIME) in world.server.objects else SPEC
-    spec = SEPARATE_SPEC if world.losses else spec
+    spec = SEPARATE_SPEC if world.losses else IN_PLACE_SPEC if world.in_place else spec
     manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": spec}
     world.server.create(api_paths.jobs(NAMESPACE), manifest)
     return True
@@ -340,6 +347,7 @@ DISTURBANCES: tuple[Happening, ...] = (
 BREAKAGES: tuple[Happening, ...] = (user_breaks_the_operator, user_blocks_the_operator)
 RIVALS: tuple[Happening, ...] = (rival_takes_accelerators,)
 LOSSES: tuple[Happening, ...] = (rollout_pod_is_evicted,)
+FAILURES: tuple[Happening, ...] = (program_fails_again,)
 
 
 def build_world(
@@ -350,13 +358,22 @@ def build_world(
     upgrades: int = 0,
     rivals: int = 0,
     losses: int = 0,
+    failures: int = 0,
 ) -> World:
     """A world with a new job, which the operator's process has listed.
 
-    With rivals, the runtime limits accelerators. With losses, the job has a rollout pod.
+    With rivals, the runtime limits accelerators. With losses, the job has a rollout pod. With failures, its program
+    runs again in place.
     """
     world = World(
-        disturbances=disturbances, faults=faults, breakages=breakages, upgrades=upgrades, rivals=rivals, losses=losses
+        disturbances=disturbances,
+        faults=faults,
+        breakages=breakages,
+        upgrades=upgrades,
+        rivals=rivals,
+        losses=losses,
+        failures=failures,
+        in_place=failures > 0,
     )
     if rivals:
         runtime = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": RUNTIME}}

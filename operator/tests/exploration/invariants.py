@@ -5,6 +5,7 @@ A transition of the operator is one reconciliation, or its part until a crash.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,10 @@ from rlt_operator.lifecycle.run_record import RETRY_S
 
 RECONCILIATIONS = ("reconcile", "requeue")
 """Names of transitions that are one reconciliation without a fault."""
+IDENTITY = ("rayClusterUid", "execution")
+"""The fields of the status that identify an attempt."""
+PROGRAM = re.compile(rf"{NAME}-([0-9a-f]{{8}})(?:-(\d+))?")
+"""The ID of a program's Ray job: the first characters of its RayCluster's uid, and the number of the execution."""
 MIN_STOP_S = 60
 """A program has at least this time to save its state."""
 
@@ -106,13 +111,72 @@ def program_ends_before_its_cluster(step: Transition) -> None:
     attempt = _get_status(before.job).get("currentAttempt") or {}
     if attempt.get("rayClusterUid") != cluster or "acceptedTime" not in attempt:
         return
-    state = after.ray.get(attempt["headPodUid"], {}).get(names.submission_id(NAME, ray_cluster_uid=cluster))
+    program = names.submission_id(NAME, ray_cluster_uid=cluster, execution=attempt["execution"])
+    state = after.ray.get(attempt["headPodUid"], {}).get(program)
     if state not in ("RUNNING", "STOPPING") or not _has_pod(after, attempt["headPodUid"]):
         return
     if "stop" not in attempt:
         raise Violation("the RayCluster was deleted without a request to stop its program")
     if after.server.now.timestamp() - _parse_time(attempt["stop"]["time"]) < MIN_STOP_S:
         raise Violation("the RayCluster was deleted before its program could save its state")
+
+
+def at_most_one_program(step: Transition) -> None:
+    """Two programs of the job never run at the same time."""
+    running = [
+        job_id
+        for head, jobs in step.after.ray.items()
+        for job_id, state in jobs.items()
+        if _has_pod(step.after, head) and _is_program(job_id) and state in ("RUNNING", "STOPPING")
+    ]
+    if len(running) > 1:
+        raise Violation(f"several programs run: {running}")
+
+
+def an_execution_follows_a_recorded_end(step: Transition) -> None:
+    """A program gets an earlier one's RayCluster when the status holds its end, and no process of it is left."""
+    status = _get_status(step.before.job)
+    ended = {(each["rayClusterUid"], each["execution"]) for each in status.get("attempts", [])}
+    for head, jobs in step.after.ray.items():
+        for job_id in jobs.keys() - step.before.ray.get(head, {}).keys():
+            cluster, execution = _parse_id(job_id)
+            earlier = [state for other, state in jobs.items() if _is_program(other) and other != job_id]
+            if execution == 1 or not _is_program(job_id) or not earlier:
+                continue
+            if (cluster, execution - 1) not in {(uid[:8], number) for uid, number in ended}:
+                raise Violation(f"{job_id} was submitted, and the status has the ends of {sorted(ended)}")
+            if jobs.get(names.clearance_id(job_id)) != "SUCCEEDED":
+                raise Violation(f"{job_id} was submitted, and a process of the earlier program may be left")
+
+
+def an_attempt_had_its_program(step: Transition) -> None:
+    """Each attempt that failed has its own Ray job, which has failed."""
+    before = _get_status(step.before.job).get("attempts", [])
+    after = _get_status(step.after.job).get("attempts", [])
+    programs = [
+        names.submission_id(NAME, ray_cluster_uid=each["rayClusterUid"], execution=each["execution"]) for each in after
+    ]
+    if len(set(programs)) < len(programs):
+        raise Violation(f"attempts have the same Ray job: {programs}")
+    is_new = step.by_operator and not step.interrupted and len(after) > len(before)
+    if is_new and after[-1]["reason"] == "ProgramFailed":
+        states = [jobs[programs[-1]] for jobs in step.before.ray.values() if programs[-1] in jobs]
+        if states != ["FAILED"]:
+            raise Violation(f"the attempt of {programs[-1]} has failed, and Ray reports {states}")
+
+
+def recorded_attempts_stay(step: Transition) -> None:
+    """The status of a job has each of its attempts: another failure on the same RayCluster is another attempt."""
+    before = step.before.job
+    after = step.after.job
+    if before is None or after is None or before["metadata"]["uid"] != after["metadata"]["uid"]:
+        return
+    recorded, left = (
+        {tuple(each[key] for key in IDENTITY) for each in _get_status(job).get("attempts", [])}
+        for job in (before, after)
+    )
+    if recorded - left:
+        raise Violation(f"the status has lost the attempts {sorted(recorded - left)}")
 
 
 def own_stop_does_not_fail(step: Transition) -> None:
@@ -229,7 +293,8 @@ def what_another_version_recorded_stays(step: Transition) -> None:
             raise Violation(f"status.{field} was changed")
     attempt = old.get("currentAttempt", {})
     current = new.get("currentAttempt", {})
-    if NEWER_FIELD in attempt and attempt["rayClusterUid"] == current.get("rayClusterUid") != current.get(NEWER_FIELD):
+    is_same = [attempt.get(key) for key in IDENTITY] == [current.get(key) for key in IDENTITY]
+    if NEWER_FIELD in attempt and is_same and current.get(NEWER_FIELD) != attempt["rayClusterUid"]:
         raise Violation(f"status.currentAttempt.{NEWER_FIELD} was removed")
 
 
@@ -272,6 +337,10 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     terminal_is_sticky,
     users_objects_are_untouched,
     program_ends_before_its_cluster,
+    at_most_one_program,
+    an_execution_follows_a_recorded_end,
+    an_attempt_had_its_program,
+    recorded_attempts_stay,
     own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
     a_replaced_pod_is_forgotten,
@@ -329,6 +398,17 @@ def is_settled(world: World) -> str | None:
     if world.has_lost_programs:
         return None
     return f"job_converges: {phase}, {status.get('message')}, objects {owned}"
+
+
+def _is_program(job_id: str) -> bool:
+    return PROGRAM.fullmatch(job_id) is not None
+
+
+def _parse_id(job_id: str) -> tuple[str, int]:
+    """The first characters of its RayCluster's uid, and the number of the execution, also of a check."""
+    match = PROGRAM.match(job_id)
+    assert match
+    return match[1], int(match[2] or 1)
 
 
 def _get_status(job: Any) -> dict[str, Any]:

@@ -62,14 +62,16 @@ def _list_possible(world: World) -> tuple[environment.Happening, ...]:
     breakages = environment.BREAKAGES if world.breakages else ()
     rivals = environment.RIVALS if world.rivals else ()
     losses = environment.LOSSES if world.losses else ()
-    return (*free, *disturbances, *breakages, *rivals, *losses)
+    failures = environment.FAILURES if world.failures else ()
+    return (*free, *disturbances, *breakages, *rivals, *losses, *failures)
 
 
 def _let(happen: environment.Happening, world: World) -> bool:
     """Let something happen. Returns whether it changed anything."""
     disturbs = happen in environment.DISTURBANCES
     world.disturbances -= disturbs
-    world.disturbed |= disturbs
+    world.disturbed |= disturbs or happen in environment.FAILURES
+    world.failures -= happen in environment.FAILURES
     world.breakages -= happen in environment.BREAKAGES
     world.rivals -= happen in environment.RIVALS
     world.losses -= happen in environment.LOSSES
@@ -189,6 +191,7 @@ class Search:
     def _settle(self, world: World) -> None:
         world = world.fork()
         world.disturbances = world.faults = world.breakages = world.upgrades = world.rivals = world.losses = 0
+        world.failures = 0
         self.settled.update(settle(world, self.settled))
 
 

@@ -15,7 +15,9 @@ from exploration.api_server import ApiServer
 
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
+from rlt_api.status.job_status import Attempt, CurrentAttempt
 from rlt_core import job as jobs
+from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths, fair_queue, fair_slots
 from rlt_core.kubernetes.client import KubernetesApi
@@ -24,8 +26,8 @@ from rlt_core.kubernetes.fair_slots import FairSlots
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
-from rlt_operator.lifecycle import admission, drain, run_record, running, stopping, terminal
-from rlt_operator.memory import clocks, disruption
+from rlt_operator.lifecycle import admission, drain, in_place, restarts, run_record, running, stopping, terminal
+from rlt_operator.memory import attempts, clocks, disruption
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Config, NamespaceUse, Observed
 from rlt_operator.reconcile import apply, blocking, children, namespace_use, plan, status, unused_programs
@@ -33,7 +35,7 @@ from rlt_operator.reconcile import reconcile as reconciliation
 from rlt_operator.reconcile.backoff import Backoff
 from rlt_operator.reconcile.children import write_child as write_child_of_job
 from rlt_operator.reconcile.failures import Failures
-from rlt_operator.verdict import Verdict
+from rlt_operator.verdict import Submission, Verdict
 from rlt_operator.work_queue import Key
 
 
@@ -281,6 +283,60 @@ def a_repaired_job_stays_in_quarantine() -> Iterator[None]:
 def a_job_that_blocks_is_not_delayed() -> Iterator[None]:
     """Each reconciliation of the job blocks all others, as often as its objects change."""
     with mock.patch.object(blocking, "MAX_BLOCKING_S", 10.0):
+        yield
+
+
+@contextmanager
+def the_processes_of_the_earlier_program_are_not_looked_for() -> Iterator[None]:
+    """The next program starts as soon as Ray reports the end of the earlier one."""
+    real = in_place.earlier_execution_remains
+    with mock.patch.object(plan, "READY_STEPS", [step for step in plan.READY_STEPS if step is not real]):
+        yield
+
+
+@contextmanager
+def the_next_program_has_the_id_of_the_earlier_one() -> Iterator[None]:
+    """Ray ignores the submission, and the operator reads the end of the earlier program again."""
+
+    def submission_id(job: str, *, ray_cluster_uid: str, execution: int = 1) -> str:
+        return f"{job}-{ray_cluster_uid[:8]}"
+
+    with mock.patch.object(names, "submission_id", submission_id):
+        yield
+
+
+@contextmanager
+def the_next_program_is_submitted_with_the_decision() -> Iterator[None]:
+    """The status that records the end of the earlier program may not be written."""
+    real = restarts.restart_failed_attempt
+
+    def restart_failed_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
+        restarted = real(observed, verdict, now)
+        cluster = observed.cluster
+        if restarted.execution is None or cluster is None or observed.job.spec is None:
+            return restarted
+        job_id = names.submission_id(observed.job.name, ray_cluster_uid=cluster.uid, execution=restarted.execution)
+        return replace(restarted, submit=Submission("the job", job_id, "rlt-trainer"))
+
+    with mock.patch.object(terminal, "restart_failed_attempt", restart_failed_attempt):
+        yield
+
+
+@contextmanager
+def a_replaced_head_gets_the_next_program() -> Iterator[None]:
+    """The status names the earlier head, and no other one may get a Ray job."""
+    with mock.patch.object(Observed, "is_head_replaced", property(lambda observed: False)):
+        yield
+
+
+@contextmanager
+def a_ray_cluster_is_one_attempt() -> Iterator[None]:
+    """The second failure on a RayCluster replaces the first one."""
+
+    def identify(attempt: Attempt | CurrentAttempt) -> str:
+        return attempt.ray_cluster_uid
+
+    with mock.patch.object(attempts, "identify", identify):
         yield
 
 

@@ -61,6 +61,12 @@ LIMITED_SPEC = {
     "runtimeRef": {"name": RUNTIME},
 }
 """The spec with an accelerator, and a runtime that limits a namespace to one."""
+IN_PLACE_SPEC = {
+    **SPEC,
+    "failurePolicy": {"maxRestarts": 3, "restartPolicy": "InPlace"},
+    "storage": {"claimName": "runs"},
+}
+"""The spec of a job whose program runs again on the same RayCluster."""
 ROLLOUT = "rollout"
 SEPARATE_SPEC = {
     **SPEC,
@@ -98,6 +104,10 @@ class World:
     """How many more times a replica of another version may lead on this path."""
     losses: int = 0
     """How many more times the job may lose its rollout pod on this path."""
+    failures: int = 0
+    """How many more times a program of a job with restartPolicy InPlace may fail on this path."""
+    in_place: bool = False
+    """Whether the job has restartPolicy InPlace."""
 
     def fork(self) -> World:
         ray = {uid: dict(jobs) for uid, jobs in self.ray.items()}
@@ -120,6 +130,7 @@ class World:
             self.breakages,
             self.upgrades,
             self.losses,
+            self.failures,
             process.newer,
             process.woken,
             process.timer is None,

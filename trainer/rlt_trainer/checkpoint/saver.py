@@ -26,6 +26,7 @@ from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.parts import Parts
 from rlt_trainer.checkpoint.shard_writer import ShardWriter
 from rlt_trainer.checkpoint.uploads import StagedWriter, UploadError, Uploads
+from rlt_trainer.telemetry.lease import Lease
 
 KEEPS_STAGER = TorchVersion(torch.__version__) >= "2.13"
 """Whether torch's stager can copy several times, into the same memory. The first copy closes the stager of
@@ -54,8 +55,12 @@ class Saver:
         self._pending: tuple[int, Future[Metadata] | Future[None]] | None = None
         self._stager = _open_stager()
 
-    def save(self, step: int, parts: Parts, driver: DriverState, *, score: float | None = None) -> list[SaveOutcome]:
+    def save(
+        self, step: int, parts: Parts, driver: DriverState, *, score: float | None = None, lease: Lease | None = None
+    ) -> list[SaveOutcome]:
         """Save the checkpoint of `step`. Collective. Returns the outcomes of saves since the last call.
+
+        With a lease that is lost, the save ends the run: RuntimeError.
 
         With checkpoint.asynchronous it returns when the state is copied to host memory. It waits for an earlier save in
         the background first. With a bucket, the upload is always in the background.
@@ -65,7 +70,7 @@ class Saver:
         if self._uploads:
             writer = StagedWriter(self._uploads.staged, driver)
         else:
-            writer = _Writer(self._checkpoints, step, driver, score=score, config=self._config)
+            writer = _Writer(self._checkpoints, step, driver, score=score, config=self._config, lease=lease)
         if self._config.asynchronous:
             if not KEEPS_STAGER:
                 self._stager = _open_stager()
@@ -139,7 +144,14 @@ class _Writer(ShardWriter):
     """
 
     def __init__(
-        self, checkpoints: Path, step: int, driver: DriverState, *, score: float | None, config: Checkpoint
+        self,
+        checkpoints: Path,
+        step: int,
+        driver: DriverState,
+        *,
+        score: float | None,
+        config: Checkpoint,
+        lease: Lease | None,
     ) -> None:
         super().__init__(marker.partial_directory(checkpoints, step))
         self._checkpoints = checkpoints
@@ -147,17 +159,20 @@ class _Writer(ShardWriter):
         self._driver = driver
         self._score = score
         self._config = config
+        self._lease = lease
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         return plan  # prepare_global_plan creates the folder
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        self._check_lease()
         self._driver.write(marker.prepare(self._checkpoints, self._step))
         prepared: list[SavePlan] = super().prepare_global_plan(plans)
         return prepared
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)
+        self._check_lease()
         origin = self._config.resume_from_path if self._config.resume == "path" else None
         marker.commit(self._checkpoints, self._step, score=self._score, origin=origin)
         # Step 0 is the policy after the warm-up, from which the reference is loaded.
@@ -168,6 +183,10 @@ class _Writer(ShardWriter):
             keep_best=self._config.keep_best,
             pinned=pinned,
         )
+
+    def _check_lease(self) -> None:
+        if self._lease:
+            self._lease.check()
 
 
 def describe_free_space(path: Path) -> str:

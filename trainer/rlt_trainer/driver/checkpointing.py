@@ -121,7 +121,8 @@ class Checkpoints:
         self._reporter.upload_results()  # a resumed run continues them
         ranks = len(self._workers)
         states = [state, *[DriverState()] * (ranks - 1)]  # rank 0 writes it, and it can be large
-        self._report(self._workers.each(TrainWorker.save, [step] * ranks, states, [score] * ranks)[0])
+        leases = [self._run.lease] * ranks
+        self._report(self._workers.each(TrainWorker.save, [step] * ranks, states, [score] * ranks, leases)[0])
 
     def report_finished_saves(self, *, wait: bool = False) -> None:
         """Report the save in the background if it has ended. `wait` until it ends."""

@@ -26,6 +26,7 @@ from rlt_trainer.driver.checkpointing import Checkpoints
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.experience import TrainingBatch, build_experience
+from rlt_trainer.driver.gates import judge_suites
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.metrics import compute_update_metrics
 from rlt_trainer.driver.reporter import Reporter
@@ -308,8 +309,10 @@ class Trainer:
         self.generator.close()
         self.checkpoints.report_finished_saves(wait=True)
         self.reporter.stage("exporting", f"writing the model to {export}")
+        self.run_directory.check_lease()
         self.workers.all(TrainWorker.export, export)
         self.reporter.exported(export)
+        self.reporter.gates(total, judge_suites(self.run_directory.path, self.config.evaluation, total))
         self.engines.close()
         self.workers.all(TrainWorker.close)
         self.reporter.stage("finished", f"{total} steps done")

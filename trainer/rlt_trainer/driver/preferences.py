@@ -188,6 +188,7 @@ class PreferenceTrainer:
         export = self.run_directory.export
         self.checkpoints.report_finished_saves(wait=True)
         self.reporter.stage("exporting", f"writing the model to {export}")
+        self.run_directory.check_lease()
         self.workers.all(TrainWorker.export, export)
         self.reporter.exported(export)
         self.workers.all(TrainWorker.close)

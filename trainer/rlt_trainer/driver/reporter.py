@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rlt_api.spec.training_config import BrokenMetricRule, ProgressReport
+from rlt_api.spec.training_config import BrokenMetricRule, GateResult, ProgressReport
 from rlt_api.spec.training_config import PhaseSeconds as ReportedPhases
 from rlt_api.status.job_status import ProgressMetrics
 from rlt_pod.report.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
@@ -20,6 +20,7 @@ from rlt_pod.report.metric_rules import DEFAULTS, Limit, MetricHistory, forget_s
 from rlt_pod.report.phase_seconds import Devices, PhaseSeconds, add, build_phases, divide_step, save
 from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_pod.report.step_line import step_line
+from rlt_trainer.evaluation.gate import Gate
 from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.rollout_log import select_rollouts
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -31,6 +32,8 @@ from rlt_trainer.telemetry.traces import Traces
 
 STAGE_PHASES = {"warmup": "update", "training": "idle", "exporting": "idle"}
 """Stage -> the phase of its time outside of steps. The time before them is the start of the job."""
+RESULTS = {True: "passed", False: "failed", None: "unknown"}
+"""Gate.passed -> its text on the console."""
 
 
 class Reporter:
@@ -173,6 +176,16 @@ class Reporter:
     def exported(self, path: Path) -> None:
         """Report the path of the exported model, or its URL in the bucket."""
         self._publish(exported_path=f"{self._results.url}/{path.name}" if self._results else str(path))
+
+    def gates(self, step: int, gates: Mapping[str, Gate]) -> None:
+        """Report the gates of the suites, by suite, for the model exported after `step`."""
+        if not gates:
+            return
+        for suite, gate in gates.items():
+            print(f"[gate] {suite}: {RESULTS[gate.passed]}: {gate.evidence}", flush=True)
+        self._run.write_gates(step, gates)
+        results = [GateResult(suite=suite, passed=gate.passed, evidence=gate.evidence) for suite, gate in gates.items()]
+        self._publish(gates=results)
 
     def print_last(self) -> None:
         """Close sinks and traces, and print the last report, which stays readable after the server stops."""

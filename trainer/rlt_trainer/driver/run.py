@@ -57,6 +57,7 @@ from rlt_trainer.policy.families import (
 from rlt_trainer.policy.liger import validate_liger
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import find_shape
+from rlt_trainer.telemetry.lease import Lease
 from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
@@ -65,9 +66,11 @@ from rlt_trainer.telemetry.traces import open_traces
 from rlt_trainer.workers.train_worker import TrainWorker
 
 
-def run(config: TrainingConfig, *, local: bool, port: int = METRICS_PORT) -> None:
+def run(
+    config: TrainingConfig, *, local: bool, port: int = METRICS_PORT, execution: tuple[int, str] | None = None
+) -> None:
     """Run the whole training. `local`: start Ray on this machine instead of joining a Ray cluster. `port` serves the
-    job's metrics; 0 chooses a free one.
+    job's metrics; 0 chooses a free one. `execution`: attempt and holder of the lease to take; None: without a lease.
 
     The last line on standard output is PROGRESS_PREFIX and the last report, also after an error. Raises ValueError or
     FileNotFoundError for invalid input, TrainingError if the training cannot continue, and Terminated after SIGTERM.
@@ -82,14 +85,14 @@ def run(config: TrainingConfig, *, local: bool, port: int = METRICS_PORT) -> Non
     )
     server.start()
     try:
-        _run(config, server, local=local)
+        _run(config, server, local=local, execution=execution)
     finally:
         server.close()
 
 
-def _run(config: TrainingConfig, server: ProgressServer, *, local: bool) -> None:
+def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, execution: tuple[int, str] | None) -> None:
     results = _open_results(config)
-    run_directory = RunDirectory(config.run_directory)
+    run_directory = _open_run_directory(Path(config.run_directory), execution)
     reporter = Reporter(
         server,
         run_directory,
@@ -138,6 +141,17 @@ def _open_results(config: TrainingConfig) -> PublishedResults | None:
     results = PublishedResults(objects, Path(config.run_directory))
     results.restore()
     return results
+
+
+def _open_run_directory(path: Path, execution: tuple[int, str] | None) -> RunDirectory:
+    """Take the lease before anything is written. Raises ValueError if the directory cannot be written."""
+    if execution is None:
+        return RunDirectory(path)
+    try:
+        lease = Lease.take(path, *execution)
+    except OSError as error:
+        raise ValueError(f"The run directory {path} cannot be written: {error.strerror or error}.") from error
+    return RunDirectory(path, lease)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from rlt_api.spec.training_config import TrainingConfig, dump_config
 from rlt_pod.report.append import append
 from rlt_pod.report.step_history import METRICS_FILE
 from rlt_trainer.data.images import FOLDER as IMAGES
+from rlt_trainer.telemetry.lease import Lease
 from rlt_trainer.telemetry.spans import Span
 
 SPANS = "spans.jsonl"
 ROLLOUTS = "rollouts"
 EVALUATIONS = "evaluation"
+GATES = "gates.json"
 RECORDINGS = "recordings"
 
 _log = logging.getLogger(__name__)
@@ -37,15 +39,19 @@ def get_evaluation_file(run: Path, suite: str, step: int) -> Path:
 
 class RunDirectory:
     """Contains config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/ and export/. If the job
-    enables them, also evaluation/SUITE/step-N.parquet, images/, recordings/, profiles/, tensorboard/ and wandb/.
+    enables them, also evaluation/SUITE/step-N.parquet, evaluation/gates.json, images/, recordings/, profiles/,
+    tensorboard/ and wandb/.
 
     A directory that cannot be written fails the run at the start (ValueError). Later failures, such as a full disk,
     never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
     repeats the steps after its checkpoint: the last line of a step in metrics.jsonl is valid.
+
+    With a lease, a write raises LeaseLostError if a later attempt has taken it.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, lease: Lease | None = None) -> None:
         self.path = Path(path)
+        self.lease = lease
         self._failing: set[str] = set()
         try:
             for folder in (self.path / ROLLOUTS, self.checkpoints):
@@ -81,7 +87,13 @@ class RunDirectory:
 
     def write_config(self, config: TrainingConfig) -> None:
         """Write the resolved config, before the training starts. Raises OSError."""
+        self.check_lease()
         (self.path / "config.json").write_text(dump_config(config) + "\n", encoding="utf-8")
+
+    def check_lease(self) -> None:
+        """Raise LeaseLostError if a later attempt writes to this directory. Raises OSError if that is unknown."""
+        if self.lease:
+            self.lease.check()
 
     def append_metrics(self, step: int, metrics: dict[str, float]) -> None:
         """Append one line {"step": N, key: value ...}. NaN and infinities, which JSON does not support, become null."""
@@ -115,6 +127,11 @@ class RunDirectory:
 
         self._try_write(EVALUATIONS, write)
 
+    def write_gates(self, step: int, gates: Mapping[str, Any]) -> None:
+        """Write the gates of the suites after `step`: dataclasses by suite."""
+        content = {"step": step, "gates": {suite: asdict(gate) for suite, gate in gates.items()}}
+        self._try_write(GATES, lambda: _replace(self.path / EVALUATIONS / GATES, _to_json_line(content)))
+
     def write_images(self, images: Mapping[str, bytes]) -> None:
         """Write images that are missing, by their names in the rollouts."""
         for name, image in images.items():
@@ -123,6 +140,7 @@ class RunDirectory:
 
     def _try_write(self, name: str, write: Callable[[], object]) -> None:
         try:
+            self.check_lease()
             write()
         except (OSError, ValueError, TypeError) as error:
             if name not in self._failing:

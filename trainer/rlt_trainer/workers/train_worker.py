@@ -47,6 +47,7 @@ from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
 from rlt_trainer.rollout.weight_sums import Summation, Sums, add_up_sums, sum_weights
 from rlt_trainer.rollout.weight_sync import pad_probe
+from rlt_trainer.telemetry.lease import Lease
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
 
 if TYPE_CHECKING:
@@ -333,13 +334,16 @@ class TrainWorker:
 
     # Checkpoints
 
-    def save(self, step: int, driver: DriverState, score: float | None) -> list[SaveOutcome]:
-        """Save a checkpoint, or start a save in the background. Rank 0 writes the state of the `driver`.
+    def save(
+        self, step: int, driver: DriverState, score: float | None, lease: Lease | None = None
+    ) -> list[SaveOutcome]:
+        """Save a checkpoint, or start a save in the background. Rank 0 writes the state of the `driver`, unless the
+        `lease` is lost.
 
         Returns the saves that ended since the last call.
         """
         with self.telemetry.measure("save_checkpoint"):
-            return self._saver.save(step, self._parts(), driver, score=score)
+            return self._saver.save(step, self._parts(), driver, score=score, lease=lease)
 
     def finished_saves(self, *, wait: bool) -> list[SaveOutcome]:
         """Return the save in the background if it has ended. `wait` until it ends."""

@@ -50,6 +50,7 @@ BUILTIN = FrameworkType(
     build_files=build_files,
     list_worker_variables=list_worker_variables,
     reports_progress=True,
+    takes_lease=True,
     roles_as_resources=True,
     rules=(
         *FIELD_RULES,

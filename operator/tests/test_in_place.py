@@ -1,0 +1,241 @@
+"""spec.failurePolicy.restartPolicy InPlace: another execution of a failed program on the same RayCluster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import observed as o
+import pytest
+
+from rlt_api.status.conditions import ConditionType as C
+from rlt_api.status.conditions import Reason
+from rlt_api.status.job_status import CurrentAttempt, Phase
+from rlt_core.fabric.nodes import Node
+from rlt_core.job import Job
+from rlt_operator.conditions import find_condition
+from rlt_operator.lifecycle.in_place import CLEARANCE_TIMEOUT_S, MAX_IN_PLACE
+from rlt_operator.observation import Container, Observed, Ray, RayClearance, RayJob, Termination
+from rlt_operator.reconcile.plan import is_irreversible, plan
+
+NODES = tuple(Node(f"node-{number}", conditions={"Ready": "True"}) for number in range(3))
+OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+LATER = o.NOW + timedelta(minutes=6)
+"""No delay before the next attempt is longer."""
+
+
+def job(policy: str = "InPlace", **changes: Any) -> Job:
+    spec = {**o.SPEC, "storage": {"claimName": "runs"}, "checkpoint": {"saveFreq": 10}}
+    return o.job({**spec, "failurePolicy": {"maxRestarts": 9, "restartPolicy": policy}, **changes})
+
+
+def started(ray_job: Job) -> Observed:
+    """A running program, with its pods on three nodes."""
+    pods = tuple(replace(pod, node=f"node-{number}") for number, pod in enumerate(o.pods()))
+    ready = replace(o.READY, job=replace(ray_job, status=ray_job.status), pods=pods, nodes=NODES, pod_nodes=NODES)
+    return o.after(replace(o.recorded(ready), ray=o.running(40)))
+
+
+def fail(observed: Observed, message: str = "boom") -> Observed:
+    """The job after the reconciliation that finds the program failed."""
+    return o.after(replace(observed, ray=o.ended("FAILED", message)))
+
+
+def clear(observed: Observed, status: Any = "SUCCEEDED", log: str = "") -> Observed:
+    """The check has started now."""
+    ended = None if status in ("PENDING", "RUNNING") else log
+    ray_job = RayJob(status, start_ms=round(o.NOW.timestamp() * 1000))
+    return replace(observed, ray=Ray(clearance=RayClearance(ray_job, ended)))
+
+
+def run_again(observed: Observed) -> Observed:
+    """The next execution after its predecessor's processes have ended."""
+    cleared = o.after(clear(observed), now=LATER)
+    return o.after(replace(cleared, ray=o.running(50)), now=LATER)
+
+
+def current(observed: Observed) -> CurrentAttempt:
+    found = observed.job.status.current_attempt
+    assert found
+    return found
+
+
+def reason(observed: Observed) -> str:
+    found = find_condition(observed.job.status, C.RUNNING)
+    assert found
+    return found.reason
+
+
+def test_the_status_has_the_next_execution_before_anything_is_submitted() -> None:
+    running = started(job())
+    failing = replace(running, ray=o.ended("FAILED", "boom"))
+    decided = plan(failing, o.NOW)
+    assert (decided.submit, decided.delete_cluster, decided.apply) == (None, None, ())
+    assert is_irreversible(running.job.status, decided)
+    failed = o.after(failing)
+    (attempt,) = failed.job.status.attempts
+    assert (attempt.number, attempt.execution, attempt.reason) == (1, 1, Reason.PROGRAM_FAILED)
+    head = o.HEAD_UID
+    assert current(failed) == CurrentAttempt(ray_cluster_uid=o.CLUSTER_UID, execution=2, head_pod_uid=head)
+    assert failed.job.status.message == (
+        "Attempt 1 failed, restart 1 of 9: boom. The next attempt uses the same Ray cluster, and starts from the "
+        "beginning."
+    )
+
+
+def test_the_program_follows_the_end_of_the_earlier_processes_without_a_delay() -> None:
+    failed = replace(fail(started(job())), ray=Ray())
+    assert failed.clearance_id == "sum-99999999-2-clear"
+    check = plan(failed, o.NOW)
+    assert check.submit
+    assert (check.submit.id, check.submit.entrypoint) == (
+        "sum-99999999-2-clear",
+        "exec python3 /etc/rlt/rlt_pod.pyz clear 3",
+    )
+    waiting = o.after(clear(o.after(failed), "RUNNING"))
+    assert (reason(waiting), plan(waiting, o.NOW).submit) == (Reason.CLEARING, None)
+    assert plan(clear(waiting), o.NOW).submit is None  # first, the status has the time
+    cleared = replace(o.after(clear(waiting)), ray=Ray())
+    assert (current(cleared).cleared_time, cleared.clearance_id) == ("2026-01-02T03:04:05Z", None)
+    program = plan(cleared, o.NOW).submit
+    assert program
+    assert program.id == "sum-99999999-2"
+    assert program.entrypoint.endswith(" --attempt 2 --holder sum-99999999-2")
+    assert "/attempts/2/program.log" in program.entrypoint
+    again = o.after(replace(cleared, ray=o.running(50)))
+    assert (again.job.status.phase, current(again).execution, again.job.status.restarts) == (Phase.RUNNING, 2, 1)
+
+
+def test_only_a_job_with_this_policy_has_a_lease() -> None:
+    """Without it, the driver and rank 0 may have different volumes."""
+    for policy, expected in (("InPlace", True), ("Recreate", False)):
+        ready = replace(started(job(policy)), ray=Ray())
+        attempt = CurrentAttempt(ray_cluster_uid=o.CLUSTER_UID, head_pod_uid=o.HEAD_UID)
+        status = ready.job.status.model_copy(update={"current_attempt": attempt})
+        submission = plan(replace(ready, job=replace(ready.job, status=status)), o.NOW).submit
+        assert submission
+        assert submission.entrypoint.endswith(" --attempt 1 --holder sum-99999999") is expected
+
+
+def unready(observed: Observed) -> Observed:
+    return replace(observed, pods=(*observed.pods[:2], replace(observed.pods[2], ready=False)))
+
+
+def crashed(observed: Observed) -> Observed:
+    ended = Container("ray-worker", termination=Termination("OOMKilled", 137, ""), restarts=1, running=True)
+    return replace(observed, pods=(*observed.pods[:2], replace(observed.pods[2], containers=(ended,))))
+
+
+def other_head(observed: Observed) -> Observed:
+    return replace(observed, pods=(replace(observed.pods[0], uid="another"), *observed.pods[1:]))
+
+
+def cordoned(observed: Observed) -> Observed:
+    nodes = (*NODES[:2], replace(NODES[2], cordoned=True))
+    return replace(observed, nodes=nodes)
+
+
+def not_ready(observed: Observed) -> Observed:
+    return replace(observed, nodes=(*NODES[:2], replace(NODES[2], conditions={"Ready": "False"})))
+
+
+def unknown_nodes(observed: Observed) -> Observed:
+    return replace(observed, nodes=())
+
+
+@pytest.mark.parametrize("change", [unready, crashed, other_head, cordoned, not_ready, unknown_nodes])
+def test_an_unhealthy_cluster_is_released(change: Any) -> None:
+    failed = fail(change(started(job())))
+    assert len(failed.job.status.attempts) == 1
+    assert current(failed).execution == 1
+    assert plan(failed, o.NOW).delete_cluster == o.CLUSTER_UID
+
+
+@pytest.mark.parametrize(
+    ("ray_job", "message"),
+    [
+        (job("Recreate"), "boom"),
+        (job(), "The actor died because its node has died. Node Id: 3d"),
+    ],
+)
+def test_other_failures_release_the_cluster(ray_job: Job, message: str) -> None:
+    failed = o.after(replace(started(ray_job), ray=o.ended("FAILED", message)), now=LATER)
+    assert (len(failed.job.status.attempts), current(failed).execution) == (1, 1)
+    assert plan(failed, LATER).delete_cluster == o.CLUSTER_UID
+
+
+def test_the_same_failure_twice_releases_the_cluster() -> None:
+    second = fail(run_again(fail(started(job()), OUT_OF_MEMORY)), OUT_OF_MEMORY)
+    assert [(each.number, each.execution, each.finding) for each in second.job.status.attempts] == [
+        (1, 1, "GpuOutOfMemory"),
+        (2, 2, "GpuOutOfMemory"),
+    ]
+    assert plan(second, LATER).delete_cluster == o.CLUSTER_UID
+
+
+def test_different_failures_use_the_cluster_a_bounded_number_of_times() -> None:
+    observed = started(job())
+    for number in range(MAX_IN_PLACE + 1):
+        assert plan(observed, o.NOW).delete_cluster is None
+        observed = fail(observed, OUT_OF_MEMORY if number % 2 else "boom")
+        if number < MAX_IN_PLACE:
+            assert current(observed).execution == number + 2
+            observed = run_again(observed)
+    assert current(observed).execution == MAX_IN_PLACE + 1
+    assert plan(observed, LATER).delete_cluster == o.CLUSTER_UID
+
+
+def test_the_second_execution_in_place_is_delayed() -> None:
+    observed = fail(run_again(fail(started(job()))), OUT_OF_MEMORY)
+    waiting = replace(observed, ray=Ray())
+    delayed = plan(waiting, o.NOW)
+    assert (delayed.submit, delayed.requeue_after) == (None, 20)
+    after = plan(waiting, LATER)
+    assert after.submit
+    assert after.submit.id == "sum-99999999-3-clear"
+
+
+FAILED_CHECK = "clear: x\npod sum-workers-worker-b has 1 processes of an earlier program: 77 rlt-trainer"
+
+
+@pytest.mark.parametrize(
+    ("change", "now", "cause"),
+    [
+        (lambda each: clear(each, "FAILED", FAILED_CHECK), o.NOW, "pod sum-workers-worker-b has 1 processes"),
+        (lambda each: clear(other_head(each), "RUNNING"), o.NOW, "the head was replaced"),
+        (lambda each: clear(each, "RUNNING"), o.NOW + timedelta(seconds=CLEARANCE_TIMEOUT_S + 1), "may exist"),
+        (
+            lambda each: replace(each, ray=Ray(unreachable="no route")),
+            o.NOW + timedelta(seconds=CLEARANCE_TIMEOUT_S + 1),
+            "no route",
+        ),
+    ],
+)
+def test_a_cluster_that_is_not_clear_is_released_without_another_restart(change: Any, now: Any, cause: str) -> None:
+    failed = fail(started(job()))
+    given_up = plan(change(failed), now)
+    assert (given_up.submit, given_up.delete_cluster) == (None, None)
+    released = o.after(change(failed), now=now)
+    assert cause in (released.job.status.message or "")
+    assert (current(released).execution, released.job.status.restarts) == (1, 1)
+    assert plan(replace(released, ray=o.ended("FAILED", "boom")), now).delete_cluster == o.CLUSTER_UID
+
+
+def test_a_pod_that_is_lost_meanwhile_is_waited_for() -> None:
+    failed = unready(fail(started(job())))
+    waiting = plan(replace(failed, ray=Ray()), LATER)
+    assert (waiting.submit, waiting.delete_cluster) == (None, None)
+
+
+def test_an_admission_by_kueue_keeps_the_number_of_the_execution() -> None:
+    running = run_again(fail(started(job())))
+    evicted = o.after(replace(running, cluster=o.cluster(suspend=True), pods=(), ray=None))
+    assert current(evicted) == CurrentAttempt(ray_cluster_uid=o.CLUSTER_UID, execution=2)
+    assert plan(evicted, LATER).delete_cluster is None
+
+
+def test_a_suspension_before_the_next_execution_releases_the_cluster() -> None:
+    failed = fail(started(job()))
+    suspending = plan(o.suspend(replace(failed, ray=Ray())), o.NOW)
+    assert (suspending.submit, suspending.delete_cluster) == (None, o.CLUSTER_UID)

@@ -1,0 +1,145 @@
+"""Wait until no process of an earlier program is left in a Ray cluster. A Ray job runs it before the next program.
+
+    python3 rlt_pod.pyz clear NODES
+
+NODES is the number of the cluster's pods. Each of them must have one living node in Ray: after the restart of a
+container, Ray lists the old raylet for some seconds beside the new one, with the same address. A task on each node then
+looks for processes of an earlier program: those below the raylet that are not Ray's, and those with the variables of a
+Ray job or worker whose parent has ended. The exit code is 0 if there are none, and 1 with a line for each problem that
+is left after TIMEOUT_S. The file has no imports outside of the standard library, rlt_pod and Ray: it runs in the image
+of the job (Python 3.8 or later).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rlt_pod import dump_stacks
+from rlt_pod.dump_stacks import NO_PRELOAD, count_ancestors, read_command_line, read_processes, read_status
+
+TIMEOUT_S = 60.0
+"""Ray ends the actors of a driver that has exited within a second, and lists a lost raylet for up to 30 s."""
+INTERVAL_S = 0.5
+OF_RAY = re.compile(
+    r"^ray::(IDLE|JobSupervisor|DashboardAgent|RuntimeEnvAgent|_ray_internal|list_processes)"
+    r"|/ray/(dashboard|_private|core)/|/rlt_pod\.pyz clear "
+)
+"""Command lines of Ray's processes and of this program (ray/_private, Ray 2.60)."""
+VARIABLES = re.compile(rb"(^|\0)RAY_(JOB_CONFIG_JSON_ENV_VAR|JOB_ID|RAYLET_PID)=")
+"""Variables that a driver, a worker and what they start have, and other processes have not (ray/_private, Ray 2.60)."""
+MAX_NAMED = 8
+"""Maximum number of processes that a line names."""
+
+
+def main(arguments: list[str]) -> int:
+    """Wait, and print what is left. Returns the exit code."""
+    ray = import_module("ray")  # the operator has no Ray
+    ray.init(address="auto", log_to_driver=False, logging_level="ERROR")  # the output is the operator's message
+    expected = int(arguments[0])
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        problems = find_stale_nodes(alive, expected) or find_processes(ray, alive, deadline)
+        if not problems:
+            print(f"clear: {expected} nodes have no process of an earlier program", flush=True)
+            return 0
+        if time.monotonic() > deadline:
+            print("\n".join(problems), flush=True)
+            return 1
+        time.sleep(INTERVAL_S)
+
+
+def find_stale_nodes(alive: Sequence[dict[str, Any]], expected: int) -> list[str]:
+    """A sentence for each address with several living nodes, and one if their number differs from the pods'."""
+    addresses = Counter(str(node["NodeManagerAddress"]) for node in alive)
+    stale = [f"Ray lists {count} living nodes at {each}" for each, count in sorted(addresses.items()) if count > 1]
+    if not stale and len(alive) != expected:
+        stale = [f"Ray has {len(alive)} living nodes instead of {expected}"]
+    return stale
+
+
+def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -> list[str]:
+    """A sentence for each node with processes of an earlier program, or without an answer until the deadline."""
+    strategies = import_module("ray.util.scheduling_strategies")
+    import_module("ray.cloudpickle").register_pickle_by_value(dump_stacks)  # the workers cannot import it
+    task = ray.remote(list_processes)
+    references = {
+        task.options(
+            num_cpus=0,
+            runtime_env={"env_vars": {NO_PRELOAD: "1"}},
+            scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
+        ).remote(): str(node["NodeManagerHostname"])
+        for node in alive
+    }
+    timeout = max(INTERVAL_S, deadline - time.monotonic())
+    ready, late = ray.wait(list(references), num_returns=len(references), timeout=timeout)
+    problems = [f"pod {references[each]} does not answer" for each in late]
+    for each in ready:
+        try:
+            found = ray.get(each)
+        except Exception as error:  # the node was lost meanwhile
+            problems.append(f"pod {references[each]}: {type(error).__name__}")
+            continue
+        if found:
+            named = ", ".join(found[:MAX_NAMED])
+            problems.append(f"pod {references[each]} has {len(found)} processes of an earlier program: {named}")
+    return sorted(problems)
+
+
+def list_processes() -> list[str]:
+    """Pid and name of each process in this pod that neither belongs to Ray nor to this program."""
+    processes = dict(read_processes())
+    raylet = os.getpid()
+    while raylet > 1 and processes[raylet][1] != "raylet":
+        raylet = processes[raylet][0]
+    lines = {pid: read_command_line(pid) for pid in processes}
+    own = find_own(os.getpid(), raylet, processes, lines)
+    found = []
+    below = {raylet}
+    for pid in sorted(processes, key=lambda pid: count_ancestors(pid, processes)):
+        if processes[pid][0] in below:
+            below.add(pid)
+        elif not VARIABLES.search(read_environment(pid)):
+            continue
+        line = lines[pid]
+        is_left = line and pid not in own and not OF_RAY.search(line)
+        if is_left and not read_status(pid).get("State", "").startswith("Z"):
+            found.append(f"{pid} {line.split()[0][:80]}")
+    return found
+
+
+def read_environment(pid: int) -> bytes:
+    """The variables with which a process started; empty if it has ended or belongs to another user."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def find_own(this: int, raylet: int, processes: dict[int, tuple[int, str]], lines: dict[int, str]) -> set[int]:
+    """The processes of `this` task and of the program that waits: all that the same child of the raylet has started.
+
+    Ray's JobSupervisor starts the program, and a second shell that kills the program if the supervisor dies.
+    """
+    own = {raylet}
+    for start in [this, *(pid for pid, line in lines.items() if "/rlt_pod.pyz clear " in line)]:
+        pid = start
+        while pid in processes and processes[pid][0] != raylet:
+            pid = processes[pid][0]
+        own |= {pid} & set(processes)  # a process that is not below the raylet leads to none
+    for pid in sorted(processes, key=lambda pid: count_ancestors(pid, processes)):
+        if processes[pid][0] in own - {raylet}:
+            own.add(pid)
+    return own
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

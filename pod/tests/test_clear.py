@@ -1,0 +1,87 @@
+"""What is left of an earlier program: Ray's nodes, and real processes below a process with the name of a raylet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlt_pod.clear import find_own, find_stale_nodes
+
+RAYLET = """
+import json, os, signal, subprocess, sys
+open("/proc/self/comm", "w").write("raylet")
+wait = "import sys; sys.stdin.read()"
+children = [
+    subprocess.Popen([name, "-c", wait], executable=sys.executable, stdin=subprocess.PIPE)
+    for name in json.loads(sys.argv[1])
+]
+start = "import subprocess; print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL).pid)"
+orphan = subprocess.run([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True, env=json.loads(sys.argv[2]))
+orphan = int(orphan.stdout)
+try:
+    look = "from rlt_pod.clear import list_processes; print(list_processes())"
+    subprocess.run([sys.executable, "-c", look], check=True)
+finally:
+    os.kill(orphan, signal.SIGKILL)
+    print([child.pid for child in children] + [orphan])
+    for child in children:
+        child.communicate()
+"""
+"""A raylet with children of these names, and a worker that lists the processes. The parent of a process with these
+variables has ended."""
+
+
+def node(address: str) -> dict[str, Any]:
+    return {"NodeManagerAddress": address, "NodeID": address, "NodeManagerHostname": address}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "problems"),
+    [
+        (["10.0.0.1", "10.0.0.2"], []),
+        (["10.0.0.1", "10.0.0.2", "10.0.0.2"], ["Ray lists 2 living nodes at 10.0.0.2"]),
+        (["10.0.0.1"], ["Ray has 1 living nodes instead of 2"]),
+        (["10.0.0.1", "10.0.0.2", "10.0.0.3"], ["Ray has 3 living nodes instead of 2"]),
+    ],
+)
+def test_a_pod_has_one_living_node(addresses: list[str], problems: list[str]) -> None:
+    assert find_stale_nodes([node(each) for each in addresses], 2) == problems
+
+
+@pytest.mark.parametrize(
+    ("children", "variables", "left"),
+    [
+        (["ray::IDLE", "ray::JobSupervisor"], {}, []),
+        (["ray::IDLE", "ray::TrainWorker.update_actor"], {}, ["ray::TrainWorker.update_actor"]),
+        (["rlt-trainer", "VLLM::EngineCore"], {"RAY_ADDRESS": "auto"}, ["VLLM::EngineCore", "rlt-trainer"]),
+        (["ray::IDLE"], {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}, ["sleep"]),
+    ],
+)
+def test_processes_that_are_not_rays_are_found(children: list[str], variables: dict[str, str], left: list[str]) -> None:
+    """Other processes of this machine may belong to another Ray: a pod has none."""
+    ran = subprocess.run(
+        [sys.executable, "-c", RAYLET, json.dumps(children), json.dumps(variables)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    listed, started = (json.loads(line.replace("'", '"')) for line in ran.stdout.splitlines())
+    found = (each.split(" ", 1) for each in listed)
+    assert sorted(name for pid, name in found if int(pid) in started) == left
+
+
+def test_the_check_does_not_find_what_its_own_ray_job_has_started() -> None:
+    children = {10: [20, 30, 40], 20: [21, 23], 21: [22], 23: [24], 40: [41]}
+    processes = {1: (0, "tini"), 10: (1, "raylet"), 50: (1, "sleep")}
+    processes |= {pid: (parent, "") for parent, pids in children.items() for pid in pids}
+    lines = dict.fromkeys(processes, "sh") | {22: "python3 /opt/rlt/rlt_pod.pyz clear 3"}
+    assert find_own(30, 10, processes, lines) == {10, 20, 21, 22, 23, 24, 30}
+    assert find_own(50, 10, processes, lines) == {10, 20, 21, 22, 23, 24}, "not below the raylet"
