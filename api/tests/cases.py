@@ -296,7 +296,6 @@ CASES = [
         },
         "use minimum instead",
     ),
-    Case("schema", "spec.evaluation[0].promoteIf.metric", suite(promoteIf={"metric": "mode", "minimum": 1}), cel=True),
     Case("data-files", "spec.evaluation[0].data.files[0]", suite(data={"files": ["a.parquet"]}), "put it on a volume"),
     Case(
         "hub-name",

@@ -379,3 +379,15 @@ URGENCIES = [
 @pytest.mark.parametrize(("observed", "urgency"), URGENCIES, ids=["new", "started", "step", "suspended", "ended"])
 def test_stops_and_ends_are_urgent_and_progress_is_not(observed: Observed, urgency: Urgency) -> None:
     assert choose_urgency(observed.job.status, plan(observed, o.NOW)) == urgency
+
+
+def test_a_program_that_a_signal_has_ended_names_it() -> None:
+    """The output of the program does not count as Ray's message."""
+    log = "failed with exit code 139, a line of the program\nstep:1 - actor/pg_loss:0.5\n"
+    killed = "Job entrypoint command failed with exit code 137, last available logs (truncated): "
+    decided = plan(replace(o.STARTED, ray=o.ended("FAILED", log, killed + log)), o.NOW)
+    failed = find_condition(status_of(decided), C.FAILED)
+    assert failed
+    assert failed.message == (
+        "SIGKILL has ended the program. Its last output: failed with exit code 139, a line of the program"
+    )

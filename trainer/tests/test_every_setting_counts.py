@@ -448,6 +448,9 @@ ELSEWHERE = {
             *(f"hub.{name}" for name in ("name", "config", "split", "revision")),
         )
     },
+    f"{E}.promoteIf.metric": "test_evaluation_gate.py::test_best_and_maj_count_all_responses_of_a_prompt",
+    f"{E}.promoteIf.gainAbove": "test_evaluation_gate.py::test_both_limits_apply",
+    f"{E}.promoteIf.minimum": "test_evaluation_gate.py::test_both_limits_apply",
     f"{T}.totalEpochs": "test_every_setting_counts.py::test_epochs_are_converted_to_steps",
     f"{T}.optimizer": "test_policy_optimizers.py::test_muon_updates_the_matrices_of_the_layers_as_torchs_muon",
     f"{T}.seed": "test_data_dataset.py::test_epochs_and_seeds_differ_in_order",

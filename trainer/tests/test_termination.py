@@ -41,7 +41,7 @@ def test_sigterm_before_the_first_step_raises_at_once() -> None:
 def test_the_exit_code_after_sigterm(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(config: TrainingConfig, *, local: bool, port: int) -> None:
+    def run(config: TrainingConfig, *, local: bool, port: int, execution: tuple[int, str] | None) -> None:
         raise Terminated("the checkpoint of step 7 is complete")
 
     monkeypatch.setattr("rlt_trainer.driver.run.run", run)

@@ -242,7 +242,7 @@ class Attempt(ApiModel):
     """Name of the node that caused the failure. Absent if there is no evidence."""
     evidence: Sentence | None = None
     """Evidence that the node caused the failure."""
-    finding: Word | None = None
+    finding: Annotated[str, CutTo(64)] | None = None
     """Code of the known failure that explains it best, as in status.findings. Absent with restartPolicy Recreate."""
 
 
