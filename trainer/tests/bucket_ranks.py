@@ -21,6 +21,7 @@ from rlt_trainer.bucket.objects import Objects, open_objects
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.resume import resume
 from rlt_trainer.checkpoint.saver import Saver
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 
 ROWS = 240
 """Divisible by one, two and three ranks."""
@@ -52,6 +53,7 @@ class Place:
     url: str
     endpoint: str
     variables: Mapping[str, str]
+    lease: BucketLease | None = None
 
 
 def open_rank(place: Place, folder: Path, rank: int, ranks: int) -> tuple[Objects, Path]:
@@ -75,7 +77,8 @@ def save_steps(
     resume(checkpoints, config, {"model": Weights(0, rank, ranks)}, objects)
     outcomes = []
     for step in steps:
-        outcomes += saver.save(step, {"model": Weights(step, rank, ranks)}, DriverState({"step": step}))
+        parts = {"model": Weights(step, rank, ranks)}
+        outcomes += saver.save(step, parts, DriverState({"step": step}), lease=place.lease)
     outcomes += saver.collect_outcomes(wait=True)
     dist.destroy_process_group()
     return [(outcome.step, outcome.error) for outcome in outcomes]

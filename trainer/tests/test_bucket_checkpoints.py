@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -9,10 +13,12 @@ from folder_objects import FolderObjects
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.bucket.check import check_bucket
+from rlt_trainer.bucket.command import measure_skew
 from rlt_trainer.bucket.folders import download_files, replace_folder, upload_folder
 from rlt_trainer.bucket.objects import BucketError
 from rlt_trainer.checkpoint import bucket_marks, marker
 from rlt_trainer.checkpoint.marker import DamagedCheckpointError
+from rlt_trainer.telemetry.lease import LeaseLostError
 from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.run_directory import RunDirectory
 
@@ -53,6 +59,7 @@ def test_a_step_without_a_marker_does_not_exist(objects: FolderObjects, tmp_path
     upload_folder(objects, tmp_path / "staged", bucket_marks.prefix_of(6))
     bucket_marks.copy_marks(objects, tmp_path / "second")
     assert list(marker.read_marks(tmp_path / "second")) == [tmp_path / "second/step-5"]
+    assert not objects.list("checkpoints/step-6/"), "its objects use no space"
 
 
 def test_an_object_of_another_size_makes_a_checkpoint_damaged(objects: FolderObjects, tmp_path: Path) -> None:
@@ -68,7 +75,7 @@ def test_an_existing_marker_of_another_execution_ends_this_one(objects: FolderOb
     save(objects, tmp_path / "first", 5)
     before = objects.read("checkpoints/step-5/complete")
     save(objects, tmp_path / "other", 4)
-    with pytest.raises(bucket_marks.OvertakenError, match="Another execution of this run has saved step 5"):
+    with pytest.raises(LeaseLostError, match="Another execution of this run has saved step 5"):
         save(objects, tmp_path / "other", 5)  # its number is another one
     assert objects.read("checkpoints/step-5/complete") == before
 
@@ -146,6 +153,23 @@ def test_an_error_of_the_run_is_not_replaced_by_one_of_the_upload(objects: Folde
     objects.folder.write_text("no folder")
     with pytest.raises(ValueError, match="the run's"), results.complete():
         raise ValueError("the run's")
+
+
+def test_the_skew_of_the_clock_is_read_from_an_answer_of_any_status() -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_error(403)
+
+        def date_time_string(self, timestamp: float | None = None) -> str:
+            return formatdate(time.time() - 400, usegmt=True)
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        skew = measure_skew(f"http://127.0.0.1:{server.server_port}")
+        thread.join()
+    assert skew == pytest.approx(400, abs=30)
+    assert measure_skew(f"http://127.0.0.1:{server.server_port}") is None, "it has ended"
 
 
 def test_a_server_that_ignores_conditions_is_rejected(objects: FolderObjects, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,14 @@ from test_checkpoint_kill import metrics, read_until_step
 
 from rlt_api.spec.training_config import RunBucket, TrainingConfig
 from rlt_e2e.cluster.s3_server import SECRET_KEY, s3_server
+from rlt_pod.preflight.facts.bucket import measure_bucket
+from rlt_trainer.__main__ import TERMINATED
 from rlt_trainer.bucket import leftovers, s3
 from rlt_trainer.bucket.leftovers import Keys
 from rlt_trainer.bucket.objects import BucketError
 from rlt_trainer.bucket.s3 import S3Objects
+from rlt_trainer.telemetry.bucket_lease import BucketLease
+from rlt_trainer.telemetry.lease import LeaseLostError
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +114,27 @@ def test_an_error_names_cause_and_fix(
     assert key not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("bucket", "key", "found"),
+    [
+        (BUCKET, SECRET_KEY, ("None", "")),
+        (BUCKET, "another", ("SignatureDoesNotMatch", "Secret spec.storage.secretName")),
+        ("missing", SECRET_KEY, ("NoSuchBucket", "correct spec.storage.bucket")),
+    ],
+)
+def test_the_command_of_the_preflight_names_cause_field_and_skew(
+    server: str, bucket: str, key: str, found: tuple[str, str]
+) -> None:
+    command = (sys.executable, "-m", "rlt_trainer", "bucket", "--url", f"s3://{bucket}/x", "--endpoint", server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_SECRET_ACCESS_KEY", key)
+        facts = measure_bucket("pod", command)
+    assert found[0] in str(facts.problem)
+    assert found[1] in facts.fix
+    assert facts.skew is not None
+    assert abs(facts.skew) < 60
+
+
 def test_failed_requests_are_repeated(server: str, url: str, tmp_path: Path) -> None:
     failed = []
 
@@ -131,6 +158,35 @@ def test_a_checkpoint_that_cannot_be_uploaded_does_not_end_the_run(server: str, 
     reason = r"step 2 was not uploaded \(rank 1: .*SlowDown.*the latest checkpoint is step-1"
     assert re.search(reason, outcomes[1][1] or "")
     assert run_ranks(load_latest, [(find_place(url, server), tmp_path / "loading", 0, 1)]) == [(3, True)]
+
+
+def test_a_program_that_has_started_later_ends_the_saves_of_the_earlier_one(
+    server: str, url: str, tmp_path: Path
+) -> None:
+    """The later one starts while the earlier one uploads step 2: before its marker, or before its first object."""
+    bucket = RunBucket(url=url, endpoint=server)
+    first = BucketLease.take(bucket, 1, "job-1")
+    leases = [first]
+
+    def take(request: Request) -> bool:
+        if "step-2/" in request.key and len(leases) == 1:
+            leases.append(BucketLease.take(bucket, 1, "job-2"))
+        return True
+
+    with s3_proxy(server, take) as proxy:
+        place = replace(find_place(url, proxy), lease=first)
+        for name in ("during the upload", "before the upload"):
+            with pytest.raises(AssertionError, match=r"LeaseLostError.*execution 1.*lost the lease.*execution 2"):
+                run_two_ranks(place, tmp_path / name, range(1, 4) if name == "during the upload" else range(2, 4))
+    objects = open_s3(url, server)
+    marks = [key for key in objects.list("checkpoints/") if key.endswith("/complete")]
+    assert marks == ["checkpoints/step-1/complete"]
+
+    later = replace(find_place(url, server), lease=leases[1])
+    assert run_two_ranks(later, tmp_path / "later", range(2, 4)) == [(2, None), (3, None)]
+    BucketLease.take(bucket, 2, "job-3")
+    with pytest.raises(LeaseLostError, match="attempt 2 job-3"):
+        BucketLease.take(bucket, 1, "job-4")
 
 
 def run_two_ranks(place: Place, folder: Path, steps: range, *, asynchronous: bool = False) -> Any:
@@ -213,6 +269,52 @@ def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
     for name in ("export/model.safetensors", "export/config.json", "rollouts/step-4.jsonl"):
         assert (copy / name).read_bytes() == (tmp_path / "volume" / name).read_bytes()
     assert sorted(path.name for path in (copy / "checkpoints").iterdir()) == ["step-0", "step-4"]
+
+
+def test_after_sigterm_the_last_checkpoint_is_in_the_bucket(
+    server: str, url: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    """The marker and the metrics of its step are uploaded before the program ends."""
+    config = make_config(
+        workers=1,
+        training={"totalSteps": 1000},
+        checkpoint={"saveFreq": 1000},
+        runDirectory=str(tmp_path / "pod"),
+        bucket={"url": url, "endpoint": server},
+    )
+    process = start(config, tmp_path)
+    read_until_step(process, 2)
+    process.terminate()
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == TERMINATED, output
+    objects = open_s3(url, server)
+    objects.get("metrics.jsonl", tmp_path / "metrics.jsonl")
+    last = metrics(tmp_path)[-1]["step"]
+    assert {key for key in objects.list("checkpoints/") if key.endswith("/complete")} == {
+        f"checkpoints/step-{last}/complete"
+    }
+    assert not list((tmp_path / "pod/staged").glob("*"))
+
+
+def test_a_trial_reads_its_checkpoint_from_the_bucket_and_leaves_nothing(
+    server: str, url: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config(
+        workers=1,
+        training={"totalSteps": 500},
+        runDirectory=str(tmp_path / "pod"),
+        bucket={"url": url, "endpoint": server},
+    )
+    file = tmp_path / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "rlt_trainer", "trial", "--config", str(file), "--report", str(report), "--local"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert f"resuming from {url}/.preflight-" in done.stdout
+    assert json.loads(report.read_text())["checkpointBytes"] > 3 * 4 * 10_000, "weights and two moments"
+    assert not open_s3(url, server).list("")
+    assert not list((tmp_path / "pod").iterdir())
 
 
 def start(config: TrainingConfig, folder: Path) -> subprocess.Popen[str]:

@@ -19,7 +19,8 @@ def check_bucket(objects: Objects) -> None:
         if objects.put_if_absent(key, b"second") or objects.read(key) != b"first":
             raise BucketError(
                 f"The server of {objects.url} ignores the condition of a put (If-None-Match), by which a checkpoint "
-                "counts only when it is complete. Use a server that has conditional puts, such as S3, MinIO or Ceph."
+                "counts only when it is complete.",
+                "Set spec.storage.endpoint to a server that has conditional puts, such as S3, MinIO or Ceph.",
             )
     finally:
         objects.delete([key])

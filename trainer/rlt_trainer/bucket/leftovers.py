@@ -41,17 +41,18 @@ class Keys:
         return f"Keys({self.region})"
 
 
-def abort_uploads(keys: Keys, endpoint: str | None, bucket: str, prefix: str) -> int:
+def abort_uploads(keys: Keys, server: str, bucket: str, prefix: str) -> int:
     """Abort all multipart uploads of keys that begin with `prefix`. Return their number. Raises OSError."""
-    url = f"{(endpoint or f'https://s3.{keys.region}.amazonaws.com').rstrip('/')}/{bucket}"
+    url = f"{server}/{bucket}"
     aborted = 0
     while True:
         listed = _parse(_send(keys, "GET", url, {"prefix": prefix, "uploads": ""}))
-        for upload in listed.iterfind("{*}Upload"):
+        uploads = listed.findall("{*}Upload")
+        for upload in uploads:
             key = quote(upload.findtext("{*}Key", ""))
             _send(keys, "DELETE", f"{url}/{key}", {"uploadId": upload.findtext("{*}UploadId", "")})
             aborted += 1
-        if listed.findtext("{*}IsTruncated") != "true":
+        if not uploads or listed.findtext("{*}IsTruncated") != "true":
             return aborted
 
 

@@ -11,7 +11,16 @@ from rlt_trainer.errors import TrainingError
 
 
 class BucketError(TrainingError):
-    """The bucket cannot be read or written, after all retries. The message names the object, the cause and the fix."""
+    """The bucket cannot be read or written, after all retries. `problem` names the object and the cause."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(f"{problem} {fix}")
+        self.problem = problem
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[type[BucketError], tuple[str, str]]:
+        """Ray sends errors of workers to the driver."""
+        return type(self), (self.problem, self.fix)
 
 
 class Objects(Protocol):
@@ -52,8 +61,8 @@ class Objects(Protocol):
         ...
 
 
-def open_objects(bucket: RunBucket) -> Objects:
+def open_objects(bucket: RunBucket, *, max_retries: int | None = None) -> Objects:
     """Open the objects of a run. Nothing is sent yet."""
     from rlt_trainer.bucket.s3 import S3Objects  # it imports this module
 
-    return S3Objects(bucket)
+    return S3Objects(bucket, max_retries=max_retries)

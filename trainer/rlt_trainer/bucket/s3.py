@@ -45,17 +45,28 @@ FIXES = {
     "workload identity, the right to list, read, write and delete objects below spec.storage.bucket.",
     ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"): "The bucket is in "
     "another region: set AWS_REGION in spec.cluster.env.",
-    ("NotImplemented", "NotSupportedError"): "The server has no conditional puts (If-None-Match): use one that has, "
-    "such as S3, MinIO or Ceph.",
+    ("RequestTimeTooSkewed",): "Synchronize the clock of the nodes, or of the server spec.storage.endpoint (NTP).",
+    ("NotImplemented", "NotSupportedError"): "The server has no conditional puts (If-None-Match): set "
+    "spec.storage.endpoint to one that has, such as S3, MinIO or Ceph.",
 }
 """Error codes of S3, and exceptions of obstore -> what to do."""
 DEFAULT_FIX = "Verify spec.storage.bucket, endpoint and secretName, that the pods can reach the server, and its log."
 
 
+def get_region() -> str:
+    """Return the region of the bucket."""
+    return next((os.environ[each] for each in REGION if os.environ.get(each)), DEFAULT_REGION)
+
+
+def get_server(bucket: RunBucket) -> str:
+    """Return the URL of the bucket's server, without a slash at the end."""
+    return (bucket.endpoint or f"https://s3.{get_region()}.amazonaws.com").rstrip("/")
+
+
 class S3Objects:
     """The objects below a URL s3://BUCKET/PREFIX."""
 
-    def __init__(self, bucket: RunBucket) -> None:
+    def __init__(self, bucket: RunBucket, *, max_retries: int | None = None) -> None:
         import obstore  # an optional package: extras.py
         from obstore.exceptions import AlreadyExistsError, BaseError
         from obstore.store import S3Store
@@ -64,10 +75,11 @@ class S3Objects:
         self._obstore: Any = obstore
         self._error = BaseError
         self._exists = AlreadyExistsError
-        self._endpoint = bucket.endpoint
+        self._server = get_server(bucket)
         self._name, _, self._prefix = bucket.url.removeprefix("s3://").partition("/")
-        self._region = next((os.environ[each] for each in REGION if os.environ.get(each)), DEFAULT_REGION)
-        retries: RetryConfig = {"max_retries": MAX_RETRIES, "retry_timeout": RETRY_TIMEOUT}
+        self._region = get_region()
+        count = MAX_RETRIES if max_retries is None else max_retries
+        retries: RetryConfig = {"max_retries": count, "retry_timeout": RETRY_TIMEOUT}
         config: S3Config = {"region": self._region}
         if bucket.endpoint:
             config["aws_endpoint_url_s3"] = bucket.endpoint  # replaces AWS_ENDPOINT_URL_S3 of the environment
@@ -132,7 +144,7 @@ class S3Objects:
         if keys is None:
             return 0
         with self._explain("listed"):
-            return abort_uploads(keys, self._endpoint, self._name, f"{self._prefix}/")
+            return abort_uploads(keys, self._server, self._name, f"{self._prefix}/")
 
     @contextmanager
     def _explain(self, action: str, key: str = "") -> Iterator[None]:
@@ -144,9 +156,8 @@ class S3Objects:
             code = _find("Code", text) or type(error).__name__
             reason = f"{code}: {_find('Message', text) or text.partition('<')[0]}"
             fix = next((advice for codes, advice in FIXES.items() if code in codes), DEFAULT_FIX)
-            raise BucketError(
-                f"{self.url}/{key} could not be {action}: {' '.join(reason.split()).rstrip('.: ')}. {fix}"
-            ) from None
+            problem = f"{self.url}/{key} could not be {action}: {' '.join(reason.split()).rstrip('.: ')}."
+            raise BucketError(problem, fix) from None
 
 
 def _find(tag: str, text: str) -> str | None:

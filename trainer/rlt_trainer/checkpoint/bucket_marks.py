@@ -18,15 +18,11 @@ from rlt_trainer.bucket.folders import download_files
 from rlt_trainer.bucket.objects import BucketError, Objects
 from rlt_trainer.checkpoint import marker, retention
 from rlt_trainer.checkpoint.marker import COMPLETE, DamagedCheckpointError, Mark
-from rlt_trainer.errors import TrainingError
+from rlt_trainer.telemetry.lease import LeaseLostError
 
 _log = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
-
-
-class OvertakenError(TrainingError):
-    """Another execution of the run has saved the same step."""
 
 
 def prefix_of(step: int) -> str:
@@ -35,15 +31,18 @@ def prefix_of(step: int) -> str:
 
 
 def copy_marks(objects: Objects, checkpoints: Path) -> None:
-    """Replace the markers in the folder by the markers in the bucket."""
+    """Replace the markers in the folder by the markers in the bucket. Delete checkpoints without a marker there."""
     shutil.rmtree(checkpoints, ignore_errors=True)
-    for key in objects.list(f"{FOLDER}/"):
+    keys = objects.list(f"{FOLDER}/").keys()
+    for key in sorted(keys):
         _, folder, *name = key.split("/")
         content = objects.read(key) if name == [COMPLETE] else None
         if content is not None:
             directory = checkpoints / folder
             directory.mkdir(parents=True)
             (directory / COMPLETE).write_bytes(content)
+    marked = tuple(f"{FOLDER}/{path.name}/" for path in marker.list_marked(checkpoints))
+    objects.delete([key for key in keys if key.startswith(f"{FOLDER}/step-") and not key.startswith(marked)])
 
 
 def download(objects: Objects, directory: Path, *, rank: int) -> None:
@@ -90,19 +89,20 @@ def commit(
     score: float | None = None,
     origin: str | None = None,
 ) -> None:
-    """Mark the uploaded checkpoint as complete. Raises BucketError, and OvertakenError if its marker exists."""
+    """Mark the uploaded checkpoint as complete. Raises BucketError, and LeaseLostError if its marker exists."""
     found = objects.list(prefix_of(step))
     for name, size in files.items():
         if found.get(prefix_of(step) + name) != size:
             raise BucketError(
                 f"{objects.url}/{prefix_of(step)}{name} has {found.get(prefix_of(step) + name)} bytes instead of "
-                f"{size}: another program writes to this prefix. Let one job alone use it."
+                f"{size}: another program writes to this prefix.",
+                "Let one job alone use it.",
             )
     number = 1 + max((mark.number for mark in marker.read_marks(checkpoints).values()), default=0)
     mark = Mark(step=step, number=number, files=dict(files), score=score, origin=origin)
     content = (json.dumps(asdict(mark)) + "\n").encode()
     if not objects.put_if_absent(prefix_of(step) + COMPLETE, content):
-        raise OvertakenError(
+        raise LeaseLostError(
             f"Another execution of this run has saved step {step} in {objects.url}: this one ends, and the other one "
             "continues. If none runs, start the job again: it resumes from that checkpoint."
         )

@@ -23,6 +23,7 @@ from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.marker import DamagedCheckpointError, Mark
 from rlt_trainer.checkpoint.parts import FrozenState, ModelState, OptimizerState, Parts, list_shapes
 from rlt_trainer.checkpoint.retention import lock_for_reading
+from rlt_trainer.policy.mesh import wait_for_ranks
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ def resume(checkpoints: Path, config: Checkpoint, parts: Parts, objects: Objects
     With `objects`, the checkpoints are in the bucket, and the nodes download the selected one to `checkpoints`.
     """
     rank = dist.get_rank()
+    if objects:
+        bucket_marks.remove_downloads(checkpoints)
+        wait_for_ranks()  # no rank of this node has begun to download
     if rank == 0 and objects:
         bucket_marks.copy_marks(objects, checkpoints)
     if rank == 0:

@@ -26,6 +26,7 @@ from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.parts import Parts
 from rlt_trainer.checkpoint.shard_writer import ShardWriter
 from rlt_trainer.checkpoint.uploads import StagedWriter, UploadError, Uploads
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.lease import Lease
 
 KEEPS_STAGER = TorchVersion(torch.__version__) >= "2.13"
@@ -56,7 +57,13 @@ class Saver:
         self._stager = _open_stager()
 
     def save(
-        self, step: int, parts: Parts, driver: DriverState, *, score: float | None = None, lease: Lease | None = None
+        self,
+        step: int,
+        parts: Parts,
+        driver: DriverState,
+        *,
+        score: float | None = None,
+        lease: Lease | BucketLease | None = None,
     ) -> list[SaveOutcome]:
         """Save the checkpoint of `step`. Collective. Returns the outcomes of saves since the last call.
 
@@ -78,14 +85,16 @@ class Saver:
                 dict(parts), storage_writer=writer, process_group=self._group, async_stager=self._stager
             )
             saved = cast("Future[Metadata]", pending)
-            self._pending = step, self._uploads.start(step, score=score, saved=saved) if self._uploads else saved
+            self._pending = step, saved
+            if self._uploads:
+                self._pending = step, self._uploads.start(step, score=score, lease=lease, saved=saved)
             return outcomes
         try:
             dcp_save(dict(parts), storage_writer=writer, process_group=self._group)
         except CheckpointException as error:
             return [*outcomes, self._failed(step, error)]
         if self._uploads:
-            self._pending = step, self._uploads.start(step, score=score)
+            self._pending = step, self._uploads.start(step, score=score, lease=lease)
             return outcomes
         return [*outcomes, SaveOutcome(step)]
 
@@ -151,7 +160,7 @@ class _Writer(ShardWriter):
         *,
         score: float | None,
         config: Checkpoint,
-        lease: Lease | None,
+        lease: Lease | BucketLease | None,
     ) -> None:
         super().__init__(marker.partial_directory(checkpoints, step))
         self._checkpoints = checkpoints

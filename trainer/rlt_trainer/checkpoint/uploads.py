@@ -24,6 +24,8 @@ from rlt_trainer.bucket.objects import BucketError, Objects
 from rlt_trainer.checkpoint import bucket_marks
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.shard_writer import ShardWriter
+from rlt_trainer.telemetry.bucket_lease import BucketLease
+from rlt_trainer.telemetry.lease import Lease, LeaseLostError
 
 T = TypeVar("T")
 TIMEOUT = timedelta(days=1)
@@ -37,7 +39,7 @@ class UploadError(Exception):
 @dataclass(frozen=True)
 class _Failure:
     reason: str
-    is_overtaken: bool
+    is_lease_lost: bool
 
 
 class Uploads:
@@ -53,26 +55,36 @@ class Uploads:
         self.staged = checkpoints.with_name("staged") / f"rank-{self._rank}"
         """The folder of this rank's part of a checkpoint, until it is uploaded."""
 
-    def start(self, step: int, *, score: float | None, saved: Future[Metadata] | None = None) -> Future[None]:
+    def start(
+        self,
+        step: int,
+        *,
+        score: float | None,
+        lease: Lease | BucketLease | None,
+        saved: Future[Metadata] | None = None,
+    ) -> Future[None]:
         """Start to upload the staged checkpoint of `step`, after it is `saved`. Collective in the background.
 
-        The future raises UploadError, OvertakenError, or the error of `saved`, on all ranks.
+        The future raises UploadError, LeaseLostError, or the error of `saved`, on all ranks.
         """
-        return self._thread.submit(self._upload, step, score, saved)
+        return self._thread.submit(self._upload, step, score, lease, saved)
 
-    def _upload(self, step: int, score: float | None, saved: Future[Metadata] | None) -> None:
+    def _upload(
+        self, step: int, score: float | None, lease: Lease | BucketLease | None, saved: Future[Metadata] | None
+    ) -> None:
         objects = self._objects
         checkpoints = self._checkpoints
         try:
             if saved is not None:
                 saved.result()
-            self._together(partial(bucket_marks.remove, objects, checkpoints, step), first_rank_only=True)
+            remove = partial(bucket_marks.remove, objects, checkpoints, step)
+            self._together(partial(_call_with_lease, lease, remove), first_rank_only=True)
             prefix = bucket_marks.prefix_of(step)
             parts = self._together(partial(upload_folder, objects, self.staged, prefix))
             files = {name: size for part in parts if part for name, size in part.items()}
             origin = self._config.resume_from_path if self._config.resume == "path" else None
             commit = partial(bucket_marks.commit, objects, checkpoints, step, files, score=score, origin=origin)
-            self._together(commit, first_rank_only=True)
+            self._together(partial(_call_with_lease, lease, commit), first_rank_only=True)
         finally:
             shutil.rmtree(self.staged, ignore_errors=True)
         if self._rank == 0:
@@ -84,18 +96,21 @@ class Uploads:
         try:
             if self._rank == 0 or not first_rank_only:
                 mine = action()
-        except (BucketError, bucket_marks.OvertakenError, OSError) as error:
-            mine = _Failure(str(error), isinstance(error, bucket_marks.OvertakenError))
+        except (BucketError, LeaseLostError, OSError) as error:
+            mine = _Failure(str(error), isinstance(error, LeaseLostError))
         results: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(results, mine, group=self._group)
         for rank, each in enumerate(results):
             if isinstance(each, _Failure):
-                raise (
-                    bucket_marks.OvertakenError(each.reason)
-                    if each.is_overtaken
-                    else UploadError(f"rank {rank}: {each.reason}")
-                )
+                raise LeaseLostError(each.reason) if each.is_lease_lost else UploadError(f"rank {rank}: {each.reason}")
         return results
+
+
+def _call_with_lease(lease: Lease | BucketLease | None, action: Callable[[], None]) -> None:
+    """Raises LeaseLostError if a later program has the lease."""
+    if lease:
+        lease.check()
+    action()
 
 
 class StagedWriter(ShardWriter):

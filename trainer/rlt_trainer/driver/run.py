@@ -56,6 +56,7 @@ from rlt_trainer.policy.families import (
 )
 from rlt_trainer.policy.liger import validate_liger
 from rlt_trainer.rewards.scorer import Scorer
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.lease import Lease
 from rlt_trainer.telemetry.published_results import PublishedResults
@@ -91,8 +92,8 @@ def run(
 
 
 def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, execution: tuple[int, str] | None) -> None:
-    results = _open_results(config)
-    run_directory = _open_run_directory(Path(config.run_directory), execution)
+    results = _open_results(config, execution)
+    run_directory = _open_run_directory(Path(config.run_directory), execution, results)
     reporter = Reporter(
         server,
         run_directory,
@@ -127,24 +128,29 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, executi
         reporter.print_last()
 
 
-def _open_results(config: TrainingConfig) -> PublishedResults | None:
+def _open_results(config: TrainingConfig, execution: tuple[int, str] | None) -> PublishedResults | None:
     """Open the bucket of the run, and get the results that the run continues. None: the run has a volume.
 
-    Raises BucketError if the bucket does not have what a run needs.
+    Raises BucketError if the bucket does not have what a run needs, and LeaseLostError.
     """
     if config.bucket is None:
         return None
     validate_extras(config)
     objects = open_objects(config.bucket)
     check_bucket(objects)
+    lease = BucketLease.take(config.bucket, *execution) if execution else None
     abort_leftovers(objects)
-    results = PublishedResults(objects, Path(config.run_directory))
+    results = PublishedResults(objects, Path(config.run_directory), lease)
     results.restore()
     return results
 
 
-def _open_run_directory(path: Path, execution: tuple[int, str] | None) -> RunDirectory:
+def _open_run_directory(
+    path: Path, execution: tuple[int, str] | None, results: PublishedResults | None
+) -> RunDirectory:
     """Take the lease before anything is written. Raises ValueError if the directory cannot be written."""
+    if results:
+        return RunDirectory(path, results.lease)
     if execution is None:
         return RunDirectory(path)
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from rlt_pod.report.step_history import METRICS_FILE
 from rlt_trainer.bucket.objects import BucketError, Objects
 from rlt_trainer.data.images import FOLDER as IMAGES
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.run_directory import EVALUATIONS, ROLLOUTS, SPANS
 
 _log = logging.getLogger(__name__)
@@ -28,10 +29,11 @@ State = dict[str, tuple[int, int]]
 
 
 class PublishedResults:
-    """Uploads what has changed in a run directory since the last time."""
+    """Uploads what has changed in a run directory since the last time, unless the lease is lost: LeaseLostError."""
 
-    def __init__(self, objects: Objects, run: Path) -> None:
+    def __init__(self, objects: Objects, run: Path, lease: BucketLease | None = None) -> None:
         self.url = objects.url
+        self.lease = lease
         self._objects = objects
         self._run = run
         self._uploaded: State = {}
@@ -69,6 +71,8 @@ class PublishedResults:
         paths = [self._run / name for name in FILES]
         paths += [path for folder in FOLDERS for path in (self._run / folder).rglob("*")]
         found = _read_state(self._run, paths)
+        if self.lease and found != self._uploaded:
+            self.lease.check()
         for name, state in sorted(found.items()):
             if self._uploaded.get(name) != state:
                 self._objects.put(name, self._run / name)

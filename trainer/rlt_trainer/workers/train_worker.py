@@ -47,6 +47,7 @@ from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
 from rlt_trainer.rollout.weight_sums import Summation, Sums, add_up_sums, sum_weights
 from rlt_trainer.rollout.weight_sync import pad_probe
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.lease import Lease
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
 
@@ -335,7 +336,7 @@ class TrainWorker:
     # Checkpoints
 
     def save(
-        self, step: int, driver: DriverState, score: float | None, lease: Lease | None = None
+        self, step: int, driver: DriverState, score: float | None, lease: Lease | BucketLease | None = None
     ) -> list[SaveOutcome]:
         """Save a checkpoint, or start a save in the background. Rank 0 writes the state of the `driver`, unless the
         `lease` is lost.
