@@ -1093,6 +1093,21 @@ CASES = [
         {"storage.bucket": "s3://runs/a", "checkpoint": {"resume": "job", "resumeFromJob": "stage-1"}},
         "use auto",
     ),
+    Case(
+        "bucket",
+        "spec.checkpoint.resumeFromPath",
+        {
+            "storage.bucket": "s3://runs/a",
+            "checkpoint": {"resume": "path", "resumeFromPath": "/mnt/rlt/runs/x/checkpoints/step-5"},
+        },
+        "use a folder of storage.modelCache",
+    ),
+    Case(
+        "in-place",
+        "spec.failurePolicy.restartPolicy",
+        {"storage.bucket": "s3://runs/a", "failurePolicy.restartPolicy": "InPlace"},
+        "use Recreate",
+    ),
     Case("schema", BUCKET, {"storage.bucket": "gs://runs/a"}, cel=True),
     Case("storage-claim", "spec.storage.size", {"storage.storageClassName": "nfs"}),
     Case("storage-claim", "spec.storage.size", {"storage.size": "1Ti"}),

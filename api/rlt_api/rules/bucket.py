@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from rlt_api.findings.finding import Edit, Finding
 from rlt_api.findings.kinds import effect_only_with, not_used
 from rlt_api.rules.choices import TYPE
-from rlt_api.rules.storage import CLAIM, CLASS, RESUME, RESUME_FROM_JOB, SIZE
+from rlt_api.rules.storage import CLAIM, CLASS, MOUNT, RESUME, RESUME_FROM_JOB, SIZE
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 BUCKET = "spec.storage.bucket"
 RULE = "bucket"
+RESUME_FROM_PATH = "spec.checkpoint.resumeFromPath"
 WITHOUT: Edit = {BUCKET: None, "spec.storage.endpoint": None, "spec.storage.secretName": None}
 
 
@@ -44,7 +46,7 @@ def validate_bucket(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_folders_with_bucket(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """With a bucket, each pod has its own run directory: recordings and profiles, which several pods write, and
-    the checkpoints of another job need a shared volume."""
+    the checkpoints of another job or below storage.mountPath need a shared volume."""
     if spec.storage.bucket is None:
         return
     observability = spec.observability
@@ -54,6 +56,12 @@ def validate_folders_with_bucket(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     }.items():
         if is_given:
             yield not_used(field, by="storage.bucket", instead="use storage.claimName", rule=RULE, involved=(BUCKET,))
+    path = spec.checkpoint.resume_from_path
+    mount = spec.storage.mount_path
+    if path is not None and PurePosixPath(path).is_relative_to(mount):
+        message = f"is below storage.mountPath {mount}, which is a folder of each pod with storage.bucket"
+        fix = "use a folder of storage.modelCache or of the image"
+        yield Finding(RESUME_FROM_PATH, path, message, fix, rule=RULE, involved=(BUCKET, MOUNT))
     if spec.checkpoint.resume == "job":
         message = "needs storage.claimName, with which storage.bucket cannot be combined"
         edits = {RESUME: "auto", RESUME_FROM_JOB: None}
