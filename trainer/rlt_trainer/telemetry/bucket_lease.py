@@ -22,7 +22,7 @@ class BucketLease:
 
     bucket: RunBucket
     number: int
-    """Number of the execution of the run."""
+    """The name of its object in executions/."""
 
     @classmethod
     def take(cls, bucket: RunBucket, attempt: int, holder: str) -> BucketLease:
