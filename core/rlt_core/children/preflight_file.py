@@ -12,7 +12,6 @@ from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.rules.volume_size import checkpoint_bytes, count_checkpoints, export_bytes
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.worker_groups import training_group
 from rlt_core import names
 from rlt_core.children.preflight_inputs import list_data_files, list_model_folders, list_repositories
 from rlt_core.children.program import build_command
@@ -78,7 +77,8 @@ def _build_bucket(job: Job, spec: RLTrainingJobSpec) -> Bucket | None:
         return None
     endpoint = spec.storage.endpoint
     command = ["rlt-trainer", "bucket", "--url", url, *(["--endpoint", endpoint] if endpoint else [])]
-    return Bucket(url, command, [training_group(spec).name])
+    groups = [group.name for group in spec.cluster.workers if group.name != spec.rollout.worker_group]
+    return Bucket(url, command, groups)
 
 
 def _plan_full(
