@@ -43,6 +43,7 @@ from job_specs import (
 DEVICE = "spec.cluster.workers[0].accelerator.resourceName"
 JUDGE = "spec.rewards[0].judge"
 CONVERSATION = "spec.rollout.multiTurn"
+BUCKET = "spec.storage.bucket"
 
 
 @dataclass(frozen=True)
@@ -1061,6 +1062,53 @@ CASES = [
         {"storage.claimName": "c", "storage.storageClassName": "nfs", "storage.size": "1Ti"},
         cel=True,
     ),
+    Case("bucket", BUCKET, {"storage.bucket": "s3://runs/a", "storage.claimName": "c"}, "remove one of them", cel=True),
+    Case(
+        "bucket",
+        BUCKET,
+        {"storage.bucket": "s3://runs/a", "storage.storageClassName": "nfs", "storage.size": "1Ti"},
+        cel=True,
+    ),
+    *(
+        Case("bucket", BUCKET, {"storage.bucket": "s3://runs/a"}, "use claimName", base=base)
+        for base in (COMMAND, VERL, OPENRLHF, ROLL)
+    ),
+    Case("bucket", "spec.storage.endpoint", {"storage.endpoint": "https://s3.example"}, "add bucket"),
+    Case("bucket", "spec.storage.secretName", {"storage.secretName": "s3"}, "add bucket"),
+    Case(
+        "bucket",
+        "spec.observability.recordSteps",
+        {"storage.bucket": "s3://runs/a", "observability.recordSteps": [1]},
+        "use storage.claimName",
+    ),
+    Case(
+        "bucket",
+        "spec.observability.profiler",
+        {"storage.bucket": "s3://runs/a", "observability.profiler": {"steps": [1]}},
+        "use storage.claimName",
+    ),
+    Case(
+        "bucket",
+        "spec.checkpoint.resume",
+        {"storage.bucket": "s3://runs/a", "checkpoint": {"resume": "job", "resumeFromJob": "stage-1"}},
+        "use auto",
+    ),
+    Case(
+        "bucket",
+        "spec.checkpoint.resumeFromPath",
+        {
+            "storage.bucket": "s3://runs/a",
+            "checkpoint": {"resume": "path", "resumeFromPath": "/mnt/rlt/runs/x/checkpoints/step-5"},
+        },
+        "use a folder of storage.modelCache",
+    ),
+    Case(
+        "in-place",
+        "spec.failurePolicy.restartPolicy",
+        {"storage.bucket": "s3://runs/a", "failurePolicy.restartPolicy": "InPlace"},
+        "use Recreate",
+    ),
+    Case("schema", BUCKET, {"storage.bucket": "gs://runs/a"}, cel=True),
     Case("storage-claim", "spec.storage.size", {"storage.storageClassName": "nfs"}),
     Case("storage-claim", "spec.storage.size", {"storage.size": "1Ti"}),
     Case("checkpoint-volume", "spec.storage.claimName", {"checkpoint.saveFreq": 5}),

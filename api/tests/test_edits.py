@@ -55,6 +55,7 @@ NEEDS_A_DECISION = {
     "spec.rollout.multiTurn.tools[0]": "the tool",
     "spec.rollout.multiTurn.tools[0].mcp": "the server",
     "spec.scheduling.queueName": "the queue",
+    "spec.storage.bucket": "the bucket",
     "spec.storage.claimName": "the volume",
     "spec.storage.mountPath": "the path",
     "spec.storage.modelCache.mountPath": "the path",

@@ -23,6 +23,7 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError
 
 KEPT = merged(o.SPEC, {"storage": {"claimName": "runs"}})
+IN_BUCKET = merged(o.SPEC, {"storage": {"bucket": "s3://runs/x"}})
 RUN = "/mnt/rlt/runs/sum-11111111"
 ROTATED = merged(KEPT, {"checkpoint": {"saveFreq": 5, "maxToKeep": 2}})
 SAVED = {"checkpoint": {"latestStep": 20, "path": f"{RUN}/checkpoints"}}
@@ -36,6 +37,12 @@ def job(spec: Any = KEPT, status: Any = SAVED) -> Manifest:
     ("manifest", "step", "message", "command"),
     [
         (job(o.SPEC), None, "spec.storage has neither claimName nor storageClassName", "rlt status sum"),
+        (
+            job(IN_BUCKET),
+            None,
+            "The model at the end of the job is in s3://runs/x/runs/sum-11111111/export",
+            "status sum",
+        ),
         (job(status={}), None, "status.checkpoint.latestStep is absent, and spec.checkpoint.saveFreq is -1", "status"),
         (job(), 30, "--step 30: job sum has checkpoints up to step 20", "rlt export sum --step 20"),
         (job(ROTATED), 10, "maxToKeep is 2, and job sum has saved step 20: step 10 has been deleted", "--step 20"),
@@ -44,7 +51,17 @@ def job(spec: Any = KEPT, status: Any = SAVED) -> Manifest:
         (job(merged(COMMAND, {"storage": KEPT["storage"]})), None, "framework.type command: .* is unknown", "status"),
         (job(merged(KEPT, {"training.totalSteps": 0})), None, "The spec of job sum is invalid", "rlt status sum"),
     ],
-    ids=["no-volume", "no-checkpoint", "later-step", "deleted", "openrlhf", "roll-fsdp2", "command", "invalid"],
+    ids=[
+        "no-volume",
+        "bucket",
+        "no-checkpoint",
+        "later-step",
+        "deleted",
+        "openrlhf",
+        "roll-fsdp2",
+        "command",
+        "invalid",
+    ],
 )
 def test_a_checkpoint_that_cannot_be_exported(manifest: Manifest, step: int | None, message: str, command: str) -> None:
     with pytest.raises(UnavailableError, match=message) as error:

@@ -51,6 +51,10 @@ def build_export_manifest(manifest: Manifest, step: int | None, kube_context: Ku
     status = kube_context.command_line(f"status {job.name}")
     if spec is None:
         raise UnavailableError(f"The spec of job {name} is invalid.", next=status)
+    if spec.storage.bucket:
+        url = names.run_url(name, uid=job.uid, spec=spec)
+        message = f"The checkpoints of job {name} are in {url}/checkpoints, and only those on a volume can be exported."
+        raise UnavailableError(f"{message} The model at the end of the job is in {url}/export.", next=status)
     if not spec.storage.outlives_pods:
         message = f"The checkpoints of job {name} end with its pods: spec.storage has neither claimName nor "
         raise UnavailableError(f"{message}storageClassName. Set one of them in a new job.", next=status)

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from rlt.bucket_results import describe_bucket
 from rlt.connection import Connection
 from rlt.errors import UnavailableError
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -136,7 +137,7 @@ async def _read(connection: Connection, name: str, *arguments: str) -> str:
     if job.spec is None:
         raise UnavailableError(f"The spec of job {name} is invalid.", next=status_command)
     if build_attempt_directory(job, job.spec) is None:
-        message = f"The logs of job {name} ended with its pods: spec.storage has no PVC."
+        message = f"The logs of job {name} ended with its pods: spec.storage has no PVC.{describe_bucket(manifest)}"
         raise UnavailableError(message, next=status_command)
     async with _run_pod(connection, build_reader_pod(job, job.spec, *arguments)) as pod:
         path = api_paths.log(connection.namespace, pod["metadata"]["name"])

@@ -37,9 +37,10 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
 
 def _build_lease_options(job: Job, spec: RLTrainingJobSpec) -> list[str]:
     """Build the options with which the program takes the lease of its run directory: the number of the attempt, and the
-    ID of the Ray job. Only restartPolicy InPlace needs it, and has storage that the driver and rank 0 share."""
+    ID of the Ray job. Only restartPolicy InPlace needs it on a volume, and has storage that the driver and rank 0
+    share. A bucket can be written by pods of a node that the cluster has lost."""
     current = job.status.current_attempt
-    if current is None or spec.failure_policy.restart_policy != "InPlace":
+    if current is None or (spec.failure_policy.restart_policy != "InPlace" and spec.storage.bucket is None):
         return []
     holder = names.submission_id(job.name, ray_cluster_uid=current.ray_cluster_uid, execution=current.execution)
     return ["--attempt", str(get_attempt_number(job.status)), "--holder", holder]

@@ -159,6 +159,11 @@ def run_directory(job: str, *, uid: str, spec: RLTrainingJobSpec) -> str:
     return f"{mount_path(spec).rstrip('/')}/runs/{job}-{uid[:8]}"
 
 
+def run_url(job: str, *, uid: str, spec: RLTrainingJobSpec) -> str | None:
+    """URL of the run's objects in storage.bucket, with the names of the run directory. None without a bucket."""
+    return f"{spec.storage.bucket.rstrip('/')}/runs/{job}-{uid[:8]}" if spec.storage.bucket else None
+
+
 def attempt_directory(run_directory: str, *, attempt: int) -> str:
     """Folder of an attempt's logs and stacks."""
     return f"{run_directory}/attempts/{attempt}"

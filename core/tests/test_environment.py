@@ -9,8 +9,10 @@ from typing import Any
 
 import observed as o
 import pytest
+from job_specs import BUILTIN, merged, separate_engines
 
 from rlt_core.children.environment import build_env
+from rlt_core.children.program import build_run
 from rlt_core.children.raycluster import build_ray_cluster
 
 PYTHON = "/usr/bin/python3"
@@ -178,3 +180,17 @@ def test_the_legacy_debugger_is_external_on_all_pods() -> None:
     spec = build_ray_cluster(job, job.spec)["spec"]
     for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
         assert group["rayStartParams"]["ray-debugger-external"] == "true"
+
+
+def test_the_keys_of_the_bucket_are_references_in_pods_that_use_it() -> None:
+    storage = {"bucket": "s3://runs/team-a", "secretName": "s3"}
+    job = o.job(merged(BUILTIN, {**separate_engines(1, 1), "storage": storage}))
+    spec = job.spec
+    assert spec
+    training, generating = spec.cluster.workers
+    keys = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    expected = [{"name": key, "valueFrom": {"secretKeyRef": {"name": "s3", "key": key}}} for key in keys]
+    for group in (None, training):
+        assert [each for each in build_env(job, spec, mounted=True, group=group) if each["name"] in keys] == expected
+    assert not [each for each in build_env(job, spec, mounted=True, group=generating) if each["name"] in keys]
+    assert build_run(job, spec).bucket == f"s3://runs/team-a/runs/{job.name}-{job.uid[:8]}"

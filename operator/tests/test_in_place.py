@@ -107,10 +107,11 @@ def test_the_program_follows_the_end_of_the_earlier_processes_without_a_delay() 
     assert (again.job.status.phase, current(again).execution, again.job.status.restarts) == (Phase.RUNNING, 2, 1)
 
 
-def test_only_a_job_with_this_policy_has_a_lease() -> None:
+def test_only_a_job_with_this_policy_or_a_bucket_has_a_lease() -> None:
     """Without it, the driver and rank 0 may have different volumes."""
-    for policy, expected in (("InPlace", True), ("Recreate", False)):
-        ready = replace(started(job(policy)), ray=Ray())
+    in_bucket = job("Recreate", storage={"bucket": "s3://runs/a"})
+    for manifest, expected in ((job("InPlace"), True), (job("Recreate"), False), (in_bucket, True)):
+        ready = replace(started(manifest), ray=Ray())
         attempt = CurrentAttempt(ray_cluster_uid=o.CLUSTER_UID, head_pod_uid=o.HEAD_UID)
         status = ready.job.status.model_copy(update={"current_attempt": attempt})
         submission = plan(replace(ready, job=replace(ready.job, status=status)), o.NOW).submit

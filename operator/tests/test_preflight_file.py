@@ -8,6 +8,7 @@ from typing import Any
 import observed as o
 import pytest
 from checked import PODS, READY, SPEC
+from job_specs import BUILTIN, merged, separate_engines
 
 from rlt_api.rules.volume_size import count_checkpoints
 from rlt_core.children.config_map import build_config_map
@@ -15,6 +16,8 @@ from rlt_core.children.preflight_file import uses_bfloat16
 from rlt_core.children.preflight_inputs import list_data_files, list_model_folders
 from rlt_operator.reconcile.plan import plan
 from rlt_pod.preflight.expected import Expected, Group, Repository, parse_expected
+
+BASIC = {"level": "basic"}
 
 
 def test_level_full_has_the_packages_of_the_program() -> None:
@@ -40,6 +43,16 @@ def test_the_file_has_the_expected_resources() -> None:
     assert expected.head_service == "sum-head-svc"
     assert expected.trial == ["rlt-trainer", "trial", "--config", "/etc/rlt/training.json"]
     assert expected_of(SPEC).trial is None
+
+
+def test_the_head_and_the_pods_that_train_verify_the_bucket() -> None:
+    storage = {"bucket": "s3://runs/a", "endpoint": "http://minio:9000"}
+    bucket = expected_of(merged(BUILTIN, {**separate_engines(1, 1), "storage": storage, "preflight": BASIC})).bucket
+    assert bucket
+    assert bucket.url.startswith("s3://runs/a/runs/sum-")
+    assert bucket.command == ["rlt-trainer", "bucket", "--url", bucket.url, "--endpoint", "http://minio:9000"]
+    assert bucket.groups == ["workers"]
+    assert expected_of(merged(BUILTIN, {"preflight": BASIC})).bucket is None
 
 
 def test_a_command_has_the_checks_and_no_step_of_training() -> None:

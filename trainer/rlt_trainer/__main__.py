@@ -22,6 +22,7 @@ TERMINATED = 143
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
 PROGRAMS = {
+    "bucket": ("rlt_trainer.bucket.command", "verify that a run can use its bucket"),
     "compare": (
         "rlt_trainer.evaluation.compare",
         "compare evaluations of one run or two, with confidence intervals",

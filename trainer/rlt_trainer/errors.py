@@ -17,7 +17,7 @@ class Terminated(Exception):
     """The training received SIGTERM. The message names the saved checkpoint."""
 
 
-def add_checkpoint(error: NonFiniteGradientError, checkpoint: Path | None) -> NonFiniteGradientError:
+def add_checkpoint(error: NonFiniteGradientError, checkpoint: str | Path | None) -> NonFiniteGradientError:
     """Return the same error with the checkpoint to resume from in its message.
 
     `checkpoint` is the latest complete one. It is finite: a step that is skipped for its gradient changes no weight.

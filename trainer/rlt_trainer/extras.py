@@ -8,9 +8,10 @@ from typing import Literal
 
 from rlt_api.spec.training_config import TrainingConfig
 
-Extra = Literal["debug", "mcp", "optimizers", "tensorboard", "traces", "wandb"]
+Extra = Literal["bucket", "debug", "mcp", "optimizers", "tensorboard", "traces", "wandb"]
 
 PACKAGES: dict[Extra, str] = {
+    "bucket": "obstore",
     "debug": "debugpy",
     "mcp": "mcp",
     "optimizers": "torchao",
@@ -30,6 +31,8 @@ def validate_extras(config: TrainingConfig) -> None:
 
 def find_extras(config: TrainingConfig) -> Iterator[tuple[Extra, str]]:
     """Yield the extras that the config selects, each with the field and its value."""
+    if config.bucket:
+        yield "bucket", "storage.bucket"
     if config.training.optimizer == "adamw_8bit":
         yield "optimizers", "training.optimizer: adamw_8bit"
     if config.observability.tensorboard:

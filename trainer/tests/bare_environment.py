@@ -17,7 +17,18 @@ from typing import Any
 
 from rlt_api.spec.training_config import TrainingConfig
 
-MISSING = ("ray", "vllm", "debugpy", "liger_kernel", "mcp", "opentelemetry", "tensorboard", "torchao", "wandb")
+MISSING = (
+    "ray",
+    "vllm",
+    "debugpy",
+    "liger_kernel",
+    "mcp",
+    "obstore",
+    "opentelemetry",
+    "tensorboard",
+    "torchao",
+    "wandb",
+)
 
 
 class BareFinder(PathFinder):
@@ -85,6 +96,7 @@ def main(folder: Path) -> None:
         "wandb": {"observability": {"wandb": {"apiKey": {"name": "wandb", "key": "key"}}}},
         "tensorboard": {"observability": {"tensorboard": {}}},
         "debugpy": {"observability": {"debugger": "ray"}},
+        "obstore": {"bucket": {"url": "s3://runs/runs/tiny"}},
         "ray": {},
     }
     result = {

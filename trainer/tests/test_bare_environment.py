@@ -33,6 +33,7 @@ def test_all_modules_are_imported_and_the_loop_trains(outcome: dict[str, Any]) -
         ("wandb", "observability.wandb", "wandb"),
         ("tensorboard", "observability.tensorboard", "tensorboard"),
         ("debugpy", "observability.debugger: ray", "debug"),
+        ("obstore", "storage.bucket", "bucket"),
     ],
 )
 def test_a_field_that_selects_a_missing_package_ends_the_run_before_ray_starts(

@@ -45,6 +45,7 @@ class Run:
                     checkpoint=self.reported.append,
                     checkpoint_failed=self.reported.append,
                     resumed=self.resumed,
+                    upload_results=lambda: None,
                     stage=lambda *_: None,
                 ),
             ),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from rlt.bucket_results import describe_bucket
 from rlt.connection import Connection, convert_api_errors, get_event_time
 from rlt.errors import ClusterError, RltError
 from rlt.job_state import NOT_RECONCILED, get_phase, get_reward
@@ -162,8 +163,8 @@ class JobList:
 
 
 def add_command(reason: str, job: Manifest) -> str:
-    """Why the page has no records of the job, and the command that reads them from its volume, if it has one."""
-    return f"{reason} {format_report_command(job)}" if has_kept_files(job) else reason
+    """Why the page has no records of the job, and the command that gets them from its volume or bucket, if any."""
+    return f"{reason} {format_report_command(job)}" if has_kept_files(job) else f"{reason}{describe_bucket(job)}"
 
 
 def format_report_command(job: Manifest) -> str:

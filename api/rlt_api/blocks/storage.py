@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rlt_api.model import AbsolutePath, ApiModel, ObjectName, Quantity, cel
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from rlt_api.model import AbsolutePath, ApiModel, ObjectName, Quantity, Url, cel
 
 
 class ModelCache(ApiModel):
@@ -16,11 +20,18 @@ class ModelCache(ApiModel):
     """Whether the mount is read-only. All model files must then exist on the volume (HF_HUB_OFFLINE is set)."""
 
 
+BucketUrl = Annotated[
+    str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*$", max_length=512)
+]
+
+
 class Storage(ApiModel):
-    """Volumes that all pods share: run directories, checkpoints, data sets, model files."""
+    """Where run directories, checkpoints, data sets and model files are: volumes that all pods share, or a bucket."""
 
     model_config = cel(
         ("!has(self.claimName) || !has(self.storageClassName)", "claimName and storageClassName cannot be combined"),
+        ("!has(self.bucket) || !has(self.claimName)", "bucket and claimName cannot be combined"),
+        ("!has(self.bucket) || !has(self.storageClassName)", "bucket and storageClassName cannot be combined"),
         (
             "!has(self.mountPath) || !has(self.modelCache) || !has(self.modelCache.mountPath) "
             "|| self.mountPath != self.modelCache.mountPath",
@@ -30,12 +41,22 @@ class Storage(ApiModel):
 
     claim_name: ObjectName | None = None
     """An existing PersistentVolumeClaim in the job's namespace that several nodes can write to (ReadWriteMany).
-    Default: none. Without it and storageClassName, the run directory is lost with the Ray cluster."""
+    Default: none. Without it, storageClassName and bucket, the run directory is lost with the Ray cluster."""
     storage_class_name: ObjectName | None = None
     """The StorageClass of a PersistentVolumeClaim that the operator creates for the job (NAME-storage, ReadWriteMany).
     The claim is kept when the job is deleted."""
     size: Quantity | None = None
     """Size of the created PersistentVolumeClaim, such as 500Gi."""
+    bucket: BucketUrl | None = None
+    """Bucket and prefix for checkpoints and results instead of a shared volume, such as s3://runs/team. The objects of
+    a run are below runs/NAME-UID, with the names of the run directory, which then is on the disk of each pod. Only for
+    framework builtin."""
+    endpoint: Url | None = None
+    """URL of the bucket's server, such as https://minio.storage:9000. Default: Amazon's S3."""
+    secret_name: ObjectName | None = None
+    """Secret in the job's namespace with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the bucket, which the
+    head and pods that train get as variables. Default: none; they use the identity of their service account or
+    node."""
     mount_path: AbsolutePath = "/mnt/rlt"
     """Mount path in the pods."""
     model_cache: ModelCache | None = None
@@ -48,3 +69,8 @@ class Storage(ApiModel):
     def outlives_pods(self) -> bool:
         """Whether the volume is a PVC. Without one, each pod has its own volume, which ends with the pod."""
         return bool(self.claim_name or self.storage_class_name)
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether checkpoints outlive the pods that wrote them, on a PVC or in a bucket."""
+        return self.outlives_pods or self.bucket is not None

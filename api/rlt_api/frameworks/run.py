@@ -21,6 +21,8 @@ class Run:
     """The run directory in the pods."""
     has_checkpoint: bool = False
     """Whether the job has saved its own checkpoint."""
+    bucket: str | None = None
+    """URL of the run's objects, with spec.storage.bucket."""
 
     @property
     def checkpoints(self) -> str:

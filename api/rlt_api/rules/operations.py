@@ -50,7 +50,7 @@ def validate_command_observability(spec: RLTrainingJobSpec) -> Iterator[Finding]
 
 def validate_pause(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """action: pause needs a checkpoint that outlives the pods: the job resumes from it."""
-    if not spec.storage.outlives_pods:
+    if not spec.storage.keeps_checkpoints:
         message = "needs storage that outlives the pods"
         fix = "set storage.claimName, or use warn"
         involved = ("spec.storage.claimName", "spec.storage.storageClassName")
@@ -59,7 +59,7 @@ def validate_pause(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_pause_checkpoints(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """action: pause needs a checkpoint, which the builtin trainer saves with checkpoint.saveFreq."""
-    if spec.storage.outlives_pods and spec.checkpoint.save_freq < 1:
+    if spec.storage.keeps_checkpoints and spec.checkpoint.save_freq < 1:
         fix = "set checkpoint.saveFreq to 1 or more, or use warn"
         yield from _reject_pause(spec, "needs checkpoints", fix, ("spec.checkpoint.saveFreq",))
 

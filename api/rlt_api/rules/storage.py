@@ -51,7 +51,7 @@ def validate_storage_claim(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 def validate_checkpoint_volume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Checkpoints of several worker pods need a shared volume: each pod writes a part, and a resume reads all parts."""
     save_freq = spec.checkpoint.save_freq
-    if spec.storage.outlives_pods:
+    if spec.storage.keeps_checkpoints:
         return
     if save_freq > 0 and spec.cluster.workers[0].replicas > 1:
         message = f"is required by checkpoint.saveFreq {save_freq}: all pods need a shared volume"
@@ -97,7 +97,7 @@ def validate_resume_from_job(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield not_used(RESUME_FROM_JOB, f"resume {resume}", value=name, or_set={RESUME: "job"}, rule=rule)
     if resume == "job" and name is None:
         yield required(RESUME_FROM_JOB, "resume job", "add the name of a job", rule=rule, involved=(RESUME,))
-    if resume == "job" and spec.storage.claim_name is None:
+    if resume == "job" and spec.storage.claim_name is None and spec.storage.bucket is None:
         fix = "use the PVC with the checkpoints of that job"
         yield required(CLAIM, "resume job", fix, rule=rule, involved=(RESUME,))
 

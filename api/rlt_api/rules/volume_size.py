@@ -21,12 +21,15 @@ MODEL_FILE_BYTES = 2
 def count_checkpoints(spec: RLTrainingJobSpec) -> int:
     """Count the checkpoints on the volume at the same time, with the one that is written. 0: only the model is saved.
 
-    At least 1 is assumed if the number of steps is not known.
+    At least 1 is assumed if the number of steps is not known. With storage.bucket, a pod has at most the checkpoint
+    that it loads.
     """
     checkpoint = spec.checkpoint
     steps = spec.training.total_steps
     if checkpoint.save_freq < 1:
         return 0
+    if spec.storage.bucket:
+        return 1
     saved = ceil(steps / checkpoint.save_freq) if steps else 1
     kept = checkpoint.max_to_keep
     return min(saved, kept + checkpoint.keep_best + 1) if kept else saved

@@ -54,6 +54,15 @@ class ResolvedTraining(Training):
     ppo_mini_batch_size: Positive
 
 
+class RunBucket(ApiModel):
+    """The bucket of a run without a shared volume (spec.storage.bucket). Each pod then has its own run directory."""
+
+    url: str
+    """Prefix of the run's objects, such as s3://bucket/prefix/runs/NAME. They have the names of a run directory."""
+    endpoint: str | None = None
+    """URL of the server. Default: Amazon's S3."""
+
+
 class TrainingConfig(ApiModel):
     """The complete configuration of the trainer, with all defaults resolved. `dump_config` writes it."""
 
@@ -65,6 +74,8 @@ class TrainingConfig(ApiModel):
     """Namespace of the RLTrainingJob."""
     run_directory: str
     """Output folder of the run, as a path in all pods. A suspension does not change it."""
+    bucket: RunBucket | None = None
+    """Default: the run directory is on a volume."""
     workers: int
     """Number of worker pods that train. Each has devicesPerWorker train workers."""
     devices_per_worker: int

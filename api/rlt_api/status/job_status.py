@@ -440,7 +440,7 @@ class RLTrainingJobStatus(StatusModel):
     """The steps of spec.framework.prepare that have succeeded."""
     network: NetworkStatus | None = None
     """The decision about fabric and accelerators. The Ray cluster is created from it."""
-    preflight: Annotated[list[PreflightCheck], CutTo(33)] = []
+    preflight: Annotated[list[PreflightCheck], CutTo(34)] = []
     """Results of the preflight checks on the current or the latest Ray cluster."""
     preflight_passed: PassedPreflight | None = None
     """The nodes and images that passed the preflight checks, for later attempts."""

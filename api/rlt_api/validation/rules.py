@@ -17,6 +17,7 @@ from rlt_api.frameworks.registry import FRAMEWORKS, get_framework
 from rlt_api.rules import (
     accelerators,
     attachment,
+    bucket,
     choices,
     environment,
     evaluation,
@@ -49,6 +50,7 @@ RULES: list[Rule] = [
     *template_shape.RULES,
     *shared_memory.RULES,
     *storage.RULES,
+    *bucket.RULES,
     *environment.RULES,
     *fault_tolerance.RULES,
     *operations.RULES,

@@ -111,7 +111,7 @@ def _warn_restarts_without_checkpoint(spec: RLTrainingJobSpec) -> Iterator[str]:
     elif checkpoint.save_freq < 1:
         reason = f"checkpoint.saveFreq is {checkpoint.save_freq}"
         fix = "set checkpoint.saveFreq to 1 or more"
-    elif not storage.outlives_pods:
+    elif not storage.keeps_checkpoints:
         reason = "checkpoints are deleted with the pods without storage.claimName or storage.storageClassName"
         fix = "set one of them"
     else:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rlt.bucket_results import describe_bucket
 from rlt.connection import Connection
 from rlt.errors import UnavailableError
 from rlt.job_state import get_phase
@@ -77,20 +78,21 @@ async def find_rollouts(
         records = await find_kept_records(connection, await connection.get_job(name), error)
         if records.rollouts_step is None or step not in (None, records.rollouts_step):
             kept = f" Kept are responses of step {records.rollouts_step}." if records.rollouts_step else ""
-            raise UnavailableError(f"{error.message}{kept}", next=error.next) from None
+            bucket = describe_bucket(await connection.get_job(name))
+            raise UnavailableError(f"{error.message}{kept}{bucket}", next=error.next) from None
     return records.rollouts_step, list(records.rollouts), list(records.notes)
 
 
 async def find_kept_records(connection: Connection, job: Manifest, error: UnavailableError) -> RunRecords:
     """The records that outlive the driver: those that the operator has kept, else those in the volume.
 
-    Raises `error`, which explains why the driver cannot be asked, if neither has them.
+    Raises `error`, which explains why the driver cannot be asked, if neither has them, with the bucket of the job.
     """
     record = await get_kept_record(connection, job)
     if record is not None:
         return to_run_records(record, job)
     if not has_kept_files(job):
-        raise error
+        raise UnavailableError(f"{error.message}{describe_bucket(job)}", next=error.next)
     return await read_volume(connection, job["metadata"]["name"])
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rlt.bucket_results import describe_bucket
 from rlt.connection import Connection, convert_api_errors, prepare_output
 from rlt.errors import ClusterError, RltError, UnavailableError
 from rlt.job_state import get_phase, summarize
@@ -186,8 +187,8 @@ async def _load_kept_records(connection: Connection, job: Manifest, reads_volume
     if record is not None:
         return to_run_records(record, job)
     name = f"{job['metadata']['name']} -n {connection.namespace}"
-    command = f" `rlt report {name}` reads the volume." if has_kept_files(job) else ""
-    return lack_records(reason if reads_volume else f"{reason}{command}")
+    command = f" `rlt report {name}` reads the volume." if has_kept_files(job) else describe_bucket(job)
+    return lack_records(reason if reads_volume and has_kept_files(job) else f"{reason}{command}")
 
 
 def lack_records(reason: str) -> RunRecords:

@@ -12,6 +12,7 @@ from rlt_api.frameworks.registry import get_framework
 from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.pod_variables import list_pod_variables
+from rlt_api.spec.worker_groups import rollout_group
 from rlt_core import names
 from rlt_core.children.attachment import get_network
 from rlt_core.children.attempt_directory import build_cluster_directory
@@ -39,6 +40,8 @@ DEBUGGER_ENV = {
 }
 """Variables of Ray's debuggers (ray/util/rpdb.py, Ray 2.60)."""
 
+BUCKET_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+"""Keys of storage.secretName, and variables of the pods."""
 END_OF_RAY_S = 5
 """The part of the grace period in which Ray itself ends, after the program."""
 RAY_JOB_STOP_TIMEOUT_S = 3
@@ -55,6 +58,7 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool, group: Worker
         **{name: {"name": name, "value": value} for name, value in _list_fabric_variables(job, mounted=mounted)},
         **{name: {"name": name, "value": value} for name, value in values.items()},
         **{variable["name"]: variable for variable in _build_secret_env(spec.observability)},
+        **{variable["name"]: variable for variable in _build_bucket_env(spec, group)},
     }
     user_names = {variable.name for variable in spec.cluster.env}
     return [
@@ -129,6 +133,14 @@ def _build_wandb_env(wandb: Wandb, job: Job) -> dict[str, str]:
 def _build_secret_env(observability: Observability) -> list[Manifest]:
     wandb = observability.wandb
     return [_build_reference("WANDB_API_KEY", "secretKeyRef", wandb.api_key)] if wandb else []
+
+
+def _build_bucket_env(spec: RLTrainingJobSpec, group: WorkerGroup | None) -> list[Manifest]:
+    """The keys of storage.bucket, for the head and the pods that train: pods that only generate do not use it."""
+    name = spec.storage.secret_name
+    if name is None or (group is not None and group is rollout_group(spec)):
+        return []
+    return [_build_reference(key, "secretKeyRef", KeyReference(name=name, key=key)) for key in BUCKET_KEYS]
 
 
 def _build_variable(variable: EnvVar) -> Manifest:

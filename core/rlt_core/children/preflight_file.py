@@ -16,7 +16,7 @@ from rlt_core import names
 from rlt_core.children.preflight_inputs import list_data_files, list_model_folders, list_repositories
 from rlt_core.children.program import build_command
 from rlt_core.job import Job
-from rlt_pod.preflight.expected import Engine, Expected, Group, NotPossible, Trial
+from rlt_pod.preflight.expected import Bucket, Engine, Expected, Group, NotPossible, Trial
 
 TRIAL_DIRECTORY = ".preflight-trial"
 """Folder of the stage training, in the run directory."""
@@ -66,8 +66,19 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
         trial=[*framework.trial] if level == "full" and framework.trial else None,
         engine=engine if isinstance(engine, Engine) else None,
         framework_trial=trial if isinstance(trial, Trial) else None,
+        bucket=_build_bucket(job, spec),
         not_possible=[each for each in (engine, trial) if isinstance(each, NotPossible)],
     )
+
+
+def _build_bucket(job: Job, spec: RLTrainingJobSpec) -> Bucket | None:
+    url = names.run_url(job.name, uid=job.uid, spec=spec)
+    if url is None:
+        return None
+    endpoint = spec.storage.endpoint
+    command = ["rlt-trainer", "bucket", "--url", url, *(["--endpoint", endpoint] if endpoint else [])]
+    groups = [group.name for group in spec.cluster.workers if group.name != spec.rollout.worker_group]
+    return Bucket(url, command, groups)
 
 
 def _plan_full(

@@ -19,7 +19,8 @@ def build_run(job: Job, spec: RLTrainingJobSpec) -> Run:
     saved = job.status.checkpoint
     has_checkpoint = saved is not None and saved.latest_step is not None
     directory = names.run_directory(job.name, uid=job.uid, spec=spec)
-    return Run(job.name, job.namespace, directory, has_checkpoint)
+    bucket = names.run_url(job.name, uid=job.uid, spec=spec)
+    return Run(job.name, job.namespace, directory, has_checkpoint, bucket)
 
 
 def find_working_directory(spec: RLTrainingJobSpec) -> str | None:

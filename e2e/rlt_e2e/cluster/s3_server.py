@@ -1,4 +1,4 @@
-"""Run an S3-compatible server on loopback, for the test of data from S3: versitygw, which stores objects as files."""
+"""Run an S3-compatible server for tests of object storage: versitygw, which stores objects as files."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ def build() -> Path:
 
 
 @contextmanager
-def s3_server(folder: Path) -> Iterator[dict[str, str]]:
-    """Run the server with its buckets below `folder`. Yields the variables of its clients."""
+def s3_server(folder: Path, address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
+    """Run the server with its buckets in `folder`/objects, on an address of the machine. Yields the variables of its
+    clients."""
     objects = folder / "objects"
     log = folder / "s3.log"
     objects.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
+    with socket.create_server((address, 0)) as free:
         port = free.getsockname()[1]
-    options = ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"127.0.0.1:{port}", "posix", str(objects)]
+    options = ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"{address}:{port}", "posix", str(objects)]
     with log.open("w") as out:
         process = subprocess.Popen([build() / "versitygw", *options], stdout=out, stderr=subprocess.STDOUT, cwd=folder)
     try:
-        _await_port(process, port, log)
+        _await_port(process, (address, port), log)
         yield {
-            "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{port}",
+            "AWS_ENDPOINT_URL_S3": f"http://{address}:{port}",
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         }
@@ -51,11 +52,11 @@ def s3_server(folder: Path) -> Iterator[dict[str, str]]:
         process.wait(timeout=30)
 
 
-def _await_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _await_port(process: subprocess.Popen[bytes], address: tuple[str, int], log: Path) -> None:
     deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            socket.create_connection(address, timeout=5).close()
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise TimeoutError(f"the S3 server does not accept connections: {log.read_text()}") from None

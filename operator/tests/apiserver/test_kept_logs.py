@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import observed as o
@@ -69,3 +70,23 @@ def test_the_log_of_a_job_that_has_ended_does_not_need_its_head(
     hard = ("get", "quota", "none", "-n", namespace, "-o", "jsonpath={.status.hard.pods}")
     eventually("the quota", lambda: kubernetes.kubectl(*hard) == "0")
     assert "exceeded quota" in rlt("logs", "sum", expected=1).stderr, "a pod reads the volume"
+
+
+def test_a_job_with_a_bucket_names_the_command_that_copies_its_results(
+    kubernetes: Kubernetes, namespace: str, rlt: Rlt, tmp_path: Path
+) -> None:
+    storage = {"bucket": "s3://runs/team-a", "endpoint": "http://minio:9000"}
+    kubernetes.create_job(namespace, {**o.SPEC, "storage": storage})
+    (job,) = kubernetes.list_objects(namespace, "rltrainingjob")
+    status = {"status": {"startTime": "2026-01-02T03:04:05Z"}}
+    kubernetes.kubectl(
+        *("patch", "rltrainingjob", "sum", "-n", namespace),
+        *("--subresource=status", "--type=merge", "-p", json.dumps(status)),
+    )
+    folder = f"sum-{job['metadata']['uid'][:8]}"
+    command = f"aws s3 sync s3://runs/team-a/runs/{folder} {folder} --exclude 'checkpoints/*' --exclude 'export/*'"
+    for arguments in (("logs", "sum"), ("logs", "sum", "--list"), ("metrics", "sum"), ("rollouts", "sum")):
+        assert f"`{command} --endpoint-url http://minio:9000`" in rlt(*arguments, expected=1).stderr, arguments
+    file = tmp_path / "report.html"
+    rlt("report", "sum", "--file", str(file))
+    assert f"rlt report {folder}" in file.read_text()

@@ -65,6 +65,17 @@ class Repository:
 
 
 @dataclass(frozen=True)
+class Bucket:
+    """The bucket of the run, instead of a shared run directory."""
+
+    url: str
+    command: list[str]
+    """The program that verifies it (facts/bucket.py)."""
+    groups: list[str]
+    """The worker groups that use it."""
+
+
+@dataclass(frozen=True)
 class NotPossible:
     """A check of level full that is not possible for a job."""
 
@@ -115,6 +126,7 @@ class Expected:
     """None: unknown, rlt's trainer, which starts it in the stage training, or level basic."""
     framework_trial: Trial | None = None
     """The stage training of other frameworks."""
+    bucket: Bucket | None = None
     not_possible: list[NotPossible] = field(default_factory=list)
     """The checks of level full that this job cannot have."""
 
@@ -129,11 +141,13 @@ def parse_expected(text: str) -> Expected:
     fields: dict[str, Any] = json.loads(text)
     engine = fields.get("engine")
     trial = fields.get("framework_trial")
+    bucket = fields.get("bucket")
     parts = {
         "head": Group(**fields["head"]),
         "workers": [Group(**each) for each in fields["workers"]],
         "engine": Engine(**engine) if engine else None,
         "framework_trial": Trial(**trial) if trial else None,
+        "bucket": Bucket(**bucket) if bucket else None,
         "repositories": [Repository(**each) for each in fields.get("repositories", ())],
         "not_possible": [NotPossible(**each) for each in fields.get("not_possible", ())],
     }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rlt_pod.preflight.expected import Expected
+    from rlt_pod.preflight.facts.bucket import BucketFacts
     from rlt_pod.preflight.facts.connections import BrokenLink
     from rlt_pod.preflight.facts.data_facts import DataFacts
     from rlt_pod.preflight.facts.network_facts import NetworkFacts
@@ -101,6 +102,8 @@ class Data:
     """Pod -> the reason why its process did not answer, such as a volume that hangs."""
     hub_problems: tuple[HubProblem, ...] = ()
     """Repositories of the hub that the head cannot read."""
+    buckets: tuple[BucketFacts, ...] = ()
+    """The bucket of the run in the pods that use it."""
 
 
 @dataclass
@@ -186,6 +189,8 @@ def measure_data(
         folders = _measure_folders(own, leaders, timeouts.answer)
     with stopwatch.measure("hub"):
         hub_problems = find_hub_problems(expected.repositories, os.environ)
+    with stopwatch.measure("bucket"):
+        buckets = [own.measure_bucket(), *call(leaders, timeouts.answer, Process.measure_bucket)]
     template_of = expected.chat_template_of
     jinja2 = import_jinja()
     template = expected.chat_template or (read_template(template_of) if template_of else None)
@@ -194,8 +199,9 @@ def measure_data(
         folders=tuple(folders),
         has_chat_template=template is not None if template_of or template else None,
         template_problem=find_problem(template, jinja2) if template and jinja2 else None,
-        unanswered=_find_unanswered(leaders, answers),
+        unanswered={**_find_unanswered(leaders, answers), **_find_unanswered(leaders, buckets[1:])},
         hub_problems=tuple(hub_problems),
+        buckets=tuple(each for each in buckets if each is not None and not isinstance(each, NoAnswer)),
     )
 
 

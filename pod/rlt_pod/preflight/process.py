@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlt_pod.preflight.facts import shared_folder
 from rlt_pod.preflight.facts.all_reduce import Reduction, Rendezvous, all_reduce, import_torch, listen_for_ranks
+from rlt_pod.preflight.facts.bucket import BucketFacts, measure_bucket, uses_bucket
 from rlt_pod.preflight.facts.connections import BrokenLink, Listener, find_broken_links, listen
 from rlt_pod.preflight.facts.data_facts import DataFacts, measure_data
 from rlt_pod.preflight.facts.memory import MemoryWatch, Peak
@@ -91,6 +92,13 @@ class Process:
     def measure_data(self) -> DataFacts:
         """Measure files and caches of the pod."""
         return measure_data(self.pod, [*self._expected.models, *self._expected.data_files], is_head=self._is_head)
+
+    def measure_bucket(self) -> BucketFacts | None:
+        """Measure the bucket of the run. None: this pod does not use it."""
+        bucket = self._expected.bucket
+        if bucket is None or not uses_bucket(bucket.groups, is_head=self._is_head):
+            return None
+        return measure_bucket(self.pod, bucket.command)
 
     def write_file(self, token: str) -> str | None:
         """Write this pod's file into the run directory. Return the error, or None."""

@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlt_pod.preflight.checks import collective_checks, data_checks, network_checks, service_checks
+from rlt_pod.preflight.checks import bucket_checks, collective_checks, data_checks, network_checks, service_checks
 from rlt_pod.preflight.expected import Expected, parse_expected
 from rlt_pod.preflight.full import check_engine, list_not_possible, run_training
 from rlt_pod.preflight.measure import Stopwatch, Timeouts, measure_data, measure_network, measure_services
@@ -152,7 +152,7 @@ def _check_cluster(current: Run, directory: str, timeouts: Timeouts, process: st
     if current.has_failed:
         return nodes
     data = measure_data(expected, own, members, timeouts, stopwatch)
-    current.check("data", data, data_checks.CHECKS)
+    current.check("data", data, [*data_checks.CHECKS, *bucket_checks.CHECKS])
     end_members(members)
     return nodes
 

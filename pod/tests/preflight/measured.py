@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rlt_pod.preflight.expected import Expected, Group, Repository
+from rlt_pod.preflight.expected import Bucket, Expected, Group, Repository
 from rlt_pod.preflight.facts.all_reduce import Reduction
+from rlt_pod.preflight.facts.bucket import BucketFacts
 from rlt_pod.preflight.facts.data_facts import DataFacts
 from rlt_pod.preflight.facts.interfaces import Interface
 from rlt_pod.preflight.facts.network_facts import NetworkFacts
@@ -38,6 +39,7 @@ EXPECTED = Expected(
     checkpoint_bytes=6 * GiB,
     export_bytes=2 * GiB,
     checkpoints=3,
+    bucket=Bucket("s3://runs/sum", ["rlt-trainer", "bucket"], ["workers"]),
 )
 EXPECTED_GPUS = replace(EXPECTED, workers=[Group("workers", 2, 4, 1, 2 * GiB, 80 * GiB)], bfloat16=True)
 
@@ -109,6 +111,7 @@ DATA = Data(
     facts=(data_facts("head"), *map(data_facts, PODS)),
     folders=tuple(Folder(pod, None, (), 100 * GiB) for pod in ("head", *PODS)),
     has_chat_template=True,
+    buckets=tuple(BucketFacts(pod, None, skew=0.4) for pod in ("head", *PODS)),
 )
 
 

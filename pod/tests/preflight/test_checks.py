@@ -28,9 +28,16 @@ from preflight.measured import (
 
 from rlt_api.schema.model_schema import load_schema
 from rlt_api.status.job_status import RLTrainingJobStatus
-from rlt_pod.preflight.checks import collective_checks, data_checks, network_checks, service_checks
+from rlt_pod.preflight.checks import (
+    bucket_checks,
+    collective_checks,
+    data_checks,
+    network_checks,
+    service_checks,
+)
 from rlt_pod.preflight.expected import Expected
 from rlt_pod.preflight.facts.all_reduce import Reduction, compute_bus_bandwidth
+from rlt_pod.preflight.facts.bucket import BucketFacts
 from rlt_pod.preflight.facts.chat_template import TemplateProblem
 from rlt_pod.preflight.facts.connections import BrokenLink
 from rlt_pod.preflight.facts.hub import HubProblem
@@ -44,7 +51,7 @@ from rlt_pod.preflight.result import Result
 CHECKS: dict[type[Any], Any] = {
     Network: [*network_checks.CHECKS, *collective_checks.CHECKS],
     Services: service_checks.CHECKS,
-    Data: data_checks.CHECKS,
+    Data: [*data_checks.CHECKS, *bucket_checks.CHECKS],
 }
 
 FULL = {"engine", "training-step", "peak-memory", "peak-host-memory", "checkpoint"}
@@ -278,6 +285,14 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "a hub that does not respond": (
         replace(DATA, hub_problems=(HubProblem("org/a", "the hub cannot be reached: timed out", False),)),
         *("hub", "warned", "org/a: the hub cannot be reached: timed out.", ()),
+    ),
+    "a pod that cannot write the bucket": (
+        replace(DATA, buckets=(BucketFacts("head", None), BucketFacts("b", "AccessDenied", "Give the right."))),
+        *("bucket", "failed", "b: AccessDenied.", ("b",)),
+    ),
+    "a clock that is not the server's": (
+        replace(DATA, buckets=(BucketFacts("head", None, skew=1.0), BucketFacts("a", None, skew=-400.0))),
+        *("bucket", "warned", "The clock of a differs", ("a",)),
     ),
     "a tokenizer without chat template": (
         replace(DATA, has_chat_template=False),

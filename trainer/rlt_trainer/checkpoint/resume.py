@@ -16,12 +16,14 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 
 from rlt_api.blocks.checkpoint import Checkpoint
-from rlt_trainer.checkpoint import marker
+from rlt_trainer.bucket.objects import Objects
+from rlt_trainer.checkpoint import bucket_marks, marker
 from rlt_trainer.checkpoint.contents import Shapes, describe_differences, read_metadata, select_shapes
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.marker import DamagedCheckpointError, Mark
 from rlt_trainer.checkpoint.parts import FrozenState, ModelState, OptimizerState, Parts, list_shapes
 from rlt_trainer.checkpoint.retention import lock_for_reading
+from rlt_trainer.policy.mesh import wait_for_ranks
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,30 @@ class Resumed:
     differs from the reference of the run before."""
 
 
-def resume(checkpoints: Path, config: Checkpoint, parts: Parts) -> Resumed | None:
+def resume(checkpoints: Path, config: Checkpoint, parts: Parts, objects: Objects | None = None) -> Resumed | None:
     """Load the checkpoint that `config` selects into `parts`. Returns None if there is no checkpoint. Collective.
 
     auto: the latest undamaged checkpoint in `checkpoints`. path: resumeFromPath, or the latest checkpoint that this run
     saved after it started there. Raises ValueError for a checkpoint of a different model, an unknown format, a path
     without a complete checkpoint, and if all checkpoints are damaged, so that no progress is discarded silently.
+
+    With `objects`, the checkpoints are in the bucket, and the nodes download the selected one to `checkpoints`.
     """
-    if dist.get_rank() == 0:
+    rank = dist.get_rank()
+    if objects:
+        bucket_marks.remove_downloads(checkpoints)
+        wait_for_ranks()  # no rank of this node has begun to download
+    if rank == 0 and objects:
+        bucket_marks.copy_marks(objects, checkpoints)
+    if rank == 0:
         marker.remove_partial(checkpoints)
     skipped: list[tuple[Path, str]] = []
-    for directory in _broadcast(list_candidates(checkpoints, config)):
+    found = list_candidates(checkpoints, config)
+    candidates = [path.relative_to(checkpoints) if path.parent == checkpoints else path for path in found]
+    for candidate in _broadcast(candidates):
+        directory = checkpoints / candidate
+        if objects and directory.parent == checkpoints:
+            bucket_marks.download(objects, directory, rank=rank)
         try:
             step, driver = load_checkpoint(directory, parts)
         except DamagedCheckpointError as error:
@@ -59,8 +74,10 @@ def resume(checkpoints: Path, config: Checkpoint, parts: Parts) -> Resumed | Non
             )
             return Resumed(step, directory, driver, skip_warnings)
     if skipped:
-        found = "; ".join(f"{path}: {problem}" for path, problem in skipped)
-        raise ValueError(f"No usable checkpoint ({found}). Set checkpoint.resume: never to start from the beginning.")
+        problems = "; ".join(f"{path}: {problem}" for path, problem in skipped)
+        raise ValueError(
+            f"No usable checkpoint ({problems}). Set checkpoint.resume: never to start from the beginning."
+        )
     return None
 
 

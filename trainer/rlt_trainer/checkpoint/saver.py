@@ -11,9 +11,8 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import SavePlan
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
@@ -21,12 +20,15 @@ from torch.distributed.checkpoint.storage import WriteResult
 from torch.torch_version import TorchVersion
 
 from rlt_api.blocks.checkpoint import Checkpoint
+from rlt_trainer.bucket.objects import Objects
 from rlt_trainer.checkpoint import marker, retention
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.parts import Parts
+from rlt_trainer.checkpoint.shard_writer import ShardWriter
+from rlt_trainer.checkpoint.uploads import StagedWriter, UploadError, Uploads
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.lease import Lease
 
-Written = torch.futures.Future[list[WriteResult]]
 KEEPS_STAGER = TorchVersion(torch.__version__) >= "2.13"
 """Whether torch's stager can copy several times, into the same memory. The first copy closes the stager of
 torch 2.11 (DefaultStager._stage in torch/distributed/checkpoint/staging.py)."""
@@ -44,38 +46,56 @@ class SaveOutcome:
 class Saver:
     """Saves the checkpoints of a run, one at a time. Each rank has one; the constructor is collective."""
 
-    def __init__(self, checkpoints: Path, config: Checkpoint) -> None:
+    def __init__(self, checkpoints: Path, config: Checkpoint, objects: Objects | None = None) -> None:
+        """`objects`: the bucket of the run, which then has its checkpoints. `checkpoints` has copies of the markers."""
         self._checkpoints = checkpoints
         self._config = config
+        self._uploads = Uploads(objects, checkpoints, config) if objects else None
         # A separate group, because saves in a background thread run concurrently with the collectives of training.
         self._group = dist.new_group(backend="gloo")
-        self._pending: tuple[int, Future[Metadata]] | None = None
+        self._pending: tuple[int, Future[Metadata] | Future[None]] | None = None
         self._stager = _open_stager()
 
     def save(
-        self, step: int, parts: Parts, driver: DriverState, *, score: float | None = None, lease: Lease | None = None
+        self,
+        step: int,
+        parts: Parts,
+        driver: DriverState,
+        *,
+        score: float | None = None,
+        lease: Lease | BucketLease | None = None,
     ) -> list[SaveOutcome]:
         """Save the checkpoint of `step`. Collective. Returns the outcomes of saves since the last call.
 
         With a lease that is lost, the save ends the run: RuntimeError.
 
         With checkpoint.asynchronous it returns when the state is copied to host memory. It waits for an earlier save in
-        the background first.
+        the background first. With a bucket, the upload is always in the background.
         """
         outcomes = self.collect_outcomes(wait=True)
-        writer = _Writer(self._checkpoints, step, driver, score=score, config=self._config, lease=lease)
+        writer: ShardWriter
+        if self._uploads:
+            writer = StagedWriter(self._uploads.staged, driver)
+        else:
+            writer = _Writer(self._checkpoints, step, driver, score=score, config=self._config, lease=lease)
         if self._config.asynchronous:
             if not KEEPS_STAGER:
                 self._stager = _open_stager()
             pending = async_save(
                 dict(parts), storage_writer=writer, process_group=self._group, async_stager=self._stager
             )
-            self._pending = step, cast("Future[Metadata]", pending)
+            saved = cast("Future[Metadata]", pending)
+            self._pending = step, saved
+            if self._uploads:
+                self._pending = step, self._uploads.start(step, score=score, lease=lease, saved=saved)
             return outcomes
         try:
             dcp_save(dict(parts), storage_writer=writer, process_group=self._group)
         except CheckpointException as error:
             return [*outcomes, self._failed(step, error)]
+        if self._uploads:
+            self._pending = step, self._uploads.start(step, score=score, lease=lease)
+            return outcomes
         return [*outcomes, SaveOutcome(step)]
 
     def collect_outcomes(self, *, wait: bool = False) -> list[SaveOutcome]:
@@ -89,6 +109,9 @@ class Saver:
             return [SaveOutcome(step)]
         if isinstance(error, CheckpointException):
             return [self._failed(step, error)]
+        if isinstance(error, UploadError):
+            reason = f"The checkpoint of step {step} was not uploaded ({error})."
+            return [SaveOutcome(step, f"{reason} {self._describe_latest()}")]
         raise error
 
     def _failed(self, step: int, error: CheckpointException) -> SaveOutcome:
@@ -99,13 +122,16 @@ class Saver:
         if dist.get_rank() == 0:
             shutil.rmtree(marker.partial_directory(self._checkpoints, step), ignore_errors=True)
         rank, cause = next(iter(causes.items()))
-        latest = marker.find_latest_step(self._checkpoints)
         return SaveOutcome(
             step,
             f"The checkpoint of step {step} could not be saved to {self._checkpoints} (rank {rank}: {cause}; "
-            f"{describe_free_space(self._checkpoints)}). The training continues; "
-            + ("there is no checkpoint yet." if latest is None else f"the latest checkpoint is step-{latest}."),
+            f"{describe_free_space(self._checkpoints)}). {self._describe_latest()}",
         )
+
+    def _describe_latest(self) -> str:
+        latest = marker.find_latest_step(self._checkpoints)
+        found = "there is no checkpoint yet" if latest is None else f"the latest checkpoint is step-{latest}"
+        return f"The training continues; {found}."
 
 
 def _open_stager() -> DefaultStager:
@@ -120,7 +146,7 @@ def _open_stager() -> DefaultStager:
     )
 
 
-class _Writer(FileSystemWriter):
+class _Writer(ShardWriter):
     """Writes the shards. On the coordinator it also creates the folder before, and commits it after all ranks wrote.
 
     DCP raises an error in any of these steps on all ranks.
@@ -134,7 +160,7 @@ class _Writer(FileSystemWriter):
         *,
         score: float | None,
         config: Checkpoint,
-        lease: Lease | None,
+        lease: Lease | BucketLease | None,
     ) -> None:
         super().__init__(marker.partial_directory(checkpoints, step))
         self._checkpoints = checkpoints
@@ -152,12 +178,6 @@ class _Writer(FileSystemWriter):
         self._driver.write(marker.prepare(self._checkpoints, self._step))
         prepared: list[SavePlan] = super().prepare_global_plan(plans)
         return prepared
-
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Written:
-        try:
-            return super().write_data(plan, planner)
-        except RuntimeError as error:  # torch.save raises it while handling an OSError
-            raise error.__context__ if isinstance(error.__context__, OSError) else error  # noqa: B904
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)

@@ -81,7 +81,7 @@ class Checkpoints:
             return None
         for warning in resumed.warnings:
             _log.warning("%s", warning)
-        self._reporter.stage("preparing", f"resuming from {resumed.directory}")
+        self._reporter.stage("preparing", f"resuming from {self._locate(resumed.directory)}")
         self._state = dict(resumed.driver.values)
         if self._has_same_data(resumed.directory):
             self._source.restore(self._state["consumed"], resumed.driver.tensors)
@@ -118,6 +118,7 @@ class Checkpoints:
         values = self._state | ({"metrics": dict(metrics)} if metrics else {})
         state = DriverState(values, self._source.pack_ahead(step))
         score = self._find_score(metrics or {})
+        self._reporter.upload_results()  # a resumed run continues them
         ranks = len(self._workers)
         states = [state, *[DriverState()] * (ranks - 1)]  # rank 0 writes it, and it can be large
         leases = [self._run.lease] * ranks
@@ -136,8 +137,21 @@ class Checkpoints:
         self.report_finished_saves(wait=True)
         raise Terminated(
             f"Training was terminated (SIGTERM) after step {done}. "
-            + (f"It can resume from {self.latest}." if self.latest else "No checkpoint: checkpoint.saveFreq is off.")
+            + (
+                f"It can resume from {self.describe_latest()}."
+                if self.latest
+                else "No checkpoint: checkpoint.saveFreq is off."
+            )
         )
+
+    def describe_latest(self) -> str | None:
+        """Return the path of the latest complete checkpoint, or its URL in the bucket. None: there is none."""
+        return self._locate(self.latest) if self.latest else None
+
+    def _locate(self, directory: Path) -> str:
+        bucket = self._config.bucket
+        own = directory.parent == self._run.checkpoints
+        return f"{bucket.url}/checkpoints/{directory.name}" if bucket and own else str(directory)
 
     def _find_score(self, metrics: Mapping[str, float]) -> float | None:
         """The score of the first suite. None: it is not due at this step, or the job has none."""

@@ -206,7 +206,7 @@ class Trainer:
         try:
             return self.data_parallel.update(method, experience, rows=rows, epochs=training.ppo_epochs)
         except NonFiniteGradientError as error:
-            raise add_checkpoint(error, self.checkpoints.latest) from None
+            raise add_checkpoint(error, self.checkpoints.describe_latest()) from None
 
     def report(
         self, step: int, rollout_batch: RolloutBatch, training_batch: TrainingBatch, metrics: dict[str, float]

@@ -145,7 +145,7 @@ class PreferenceTrainer:
         try:
             return self.data_parallel.optimizer_step(TrainWorker.preference_step, pairs, total=len(pairs))
         except NonFiniteGradientError as error:
-            raise add_checkpoint(error, self.checkpoints.latest) from None
+            raise add_checkpoint(error, self.checkpoints.describe_latest()) from None
 
     def evaluate(self, suites: Sequence[Suite[PairSet]]) -> dict[str, float]:
         """Return the metrics of the suites: TRL's names below val/SUITE/."""

@@ -21,6 +21,7 @@ from rlt_pod.report.phase_seconds import Devices, PhaseSeconds, add, build_phase
 from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_pod.report.step_line import step_line
 from rlt_trainer.evaluation.gate import Gate
+from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.rollout_log import select_rollouts
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.run_history import has_metrics
@@ -38,7 +39,8 @@ RESULTS = {True: "passed", False: "failed", None: "unknown"}
 class Reporter:
     """Keeps the latest report, and publishes every change immediately.
 
-    `devices`: the accelerators of the run. None: it has none, and the report has no phases.
+    `devices`: the accelerators of the run. None: it has none, and the report has no phases. `results`: the results in
+    the bucket of the run, which are uploaded at each checkpoint.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Reporter:
         traces: Traces | None = None,
         limits: Mapping[str, Limit] = DEFAULTS,
         devices: Devices | None = None,
+        results: PublishedResults | None = None,
     ) -> None:
         self._server = server
         self._run = run
@@ -64,7 +67,14 @@ class Reporter:
         self._devices = devices
         self._phases = PhaseSeconds()
         self._counted = time.monotonic()
-        self._report = ProgressReport(stage="preparing", step=0, total_steps=total_steps, updated=_now())
+        self._results = results
+        self._report = ProgressReport(
+            stage="preparing",
+            step=0,
+            total_steps=total_steps,
+            checkpoint_directory=f"{results.url}/checkpoints" if results else None,
+            updated=_now(),
+        )
         self._publish()
 
     def stage(self, stage: str, message: str) -> None:
@@ -152,14 +162,20 @@ class Reporter:
         """Report that the checkpoint of `step` is complete."""
         self._phases = save(self._phases, step)
         self._publish(latest_checkpoint_step=step, checkpoint_error=None)
+        self.upload_results()
+
+    def upload_results(self) -> None:
+        """Upload the results of the steps so far, if the run has a bucket."""
+        if self._results:
+            self._results.upload()
 
     def checkpoint_failed(self, error: str) -> None:
         """Report that a checkpoint could not be saved, until one is complete."""
         self._publish(checkpoint_error=error)
 
     def exported(self, path: Path) -> None:
-        """Report the path of the exported model."""
-        self._publish(exported_path=str(path))
+        """Report the path of the exported model, or its URL in the bucket."""
+        self._publish(exported_path=f"{self._results.url}/{path.name}" if self._results else str(path))
 
     def gates(self, step: int, gates: Mapping[str, Gate]) -> None:
         """Report the gates of the suites, by suite, for the model exported after `step`."""

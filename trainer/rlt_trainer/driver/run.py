@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_pod.report.driver_report import METRICS_PORT
 from rlt_pod.report.driver_server import read_token
+from rlt_trainer.bucket.check import abort_leftovers, check_bucket
+from rlt_trainer.bucket.objects import open_objects
 from rlt_trainer.cluster.pods import list_accelerators, training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
@@ -53,8 +56,10 @@ from rlt_trainer.policy.families import (
 )
 from rlt_trainer.policy.liger import validate_liger
 from rlt_trainer.rewards.scorer import Scorer
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.lease import Lease
+from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import build_sinks
@@ -87,7 +92,8 @@ def run(
 
 
 def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, execution: tuple[int, str] | None) -> None:
-    run_directory = _open_run_directory(Path(config.run_directory), execution)
+    results = _open_results(config, execution)
+    run_directory = _open_run_directory(Path(config.run_directory), execution, results)
     reporter = Reporter(
         server,
         run_directory,
@@ -96,6 +102,7 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, executi
         traces=open_traces(job=config.job, namespace=config.namespace),
         limits=build_limits(config.observability.metric_rules),
         devices=list_accelerators(config),
+        results=results,
     )
     try:
         reporter.stage("preparing", "checking model, data and rewards")
@@ -114,14 +121,36 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, executi
         warn_about_end_of_text(tokenizer, find_eos_tokens(config.model, architecture), path=path)
         validate_lengths(config, architecture)
         run_loop = _run_reinforcement if config.algorithm.dpo is None else _run_preferences
-        run_loop(_Run(config, server, reporter, run_directory, tokenizer, architecture, local=local))
+        with results.complete() if results else nullcontext():
+            run_loop(_Run(config, server, reporter, run_directory, tokenizer, architecture, local=local))
     finally:
         leave_ray(config)  # no worker's output comes after the last report
         reporter.print_last()
 
 
-def _open_run_directory(path: Path, execution: tuple[int, str] | None) -> RunDirectory:
+def _open_results(config: TrainingConfig, execution: tuple[int, str] | None) -> PublishedResults | None:
+    """Open the bucket of the run, and get the results that the run continues. None: the run has a volume.
+
+    Raises BucketError if the bucket does not have what a run needs, and LeaseLostError.
+    """
+    if config.bucket is None:
+        return None
+    validate_extras(config)
+    objects = open_objects(config.bucket)
+    check_bucket(objects)
+    lease = BucketLease.take(config.bucket, *execution) if execution else None
+    abort_leftovers(objects)
+    results = PublishedResults(objects, Path(config.run_directory), lease)
+    results.restore()
+    return results
+
+
+def _open_run_directory(
+    path: Path, execution: tuple[int, str] | None, results: PublishedResults | None
+) -> RunDirectory:
     """Take the lease before anything is written. Raises ValueError if the directory cannot be written."""
+    if results:
+        return RunDirectory(path, results.lease)
     if execution is None:
         return RunDirectory(path)
     try:

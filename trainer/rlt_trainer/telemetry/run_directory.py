@@ -15,6 +15,7 @@ from rlt_api.spec.training_config import TrainingConfig, dump_config
 from rlt_pod.report.append import append
 from rlt_pod.report.step_history import METRICS_FILE
 from rlt_trainer.data.images import FOLDER as IMAGES
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.lease import Lease
 from rlt_trainer.telemetry.spans import Span
 
@@ -46,10 +47,11 @@ class RunDirectory:
     never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
     repeats the steps after its checkpoint: the last line of a step in metrics.jsonl is valid.
 
-    With a lease, a write raises LeaseLostError if a later attempt has taken it.
+    With a lease, a write raises LeaseLostError if a later attempt has taken it. With the lease of a bucket, the
+    directory is on the disk of this pod alone, and the uploads check the lease.
     """
 
-    def __init__(self, path: str | Path, lease: Lease | None = None) -> None:
+    def __init__(self, path: str | Path, lease: Lease | BucketLease | None = None) -> None:
         self.path = Path(path)
         self.lease = lease
         self._failing: set[str] = set()
@@ -91,7 +93,7 @@ class RunDirectory:
         (self.path / "config.json").write_text(dump_config(config) + "\n", encoding="utf-8")
 
     def check_lease(self) -> None:
-        """Raise LeaseLostError if a later attempt writes to this directory. Raises OSError if that is unknown."""
+        """Raise LeaseLostError if a later attempt has the lease. Raises OSError or BucketError if that is unknown."""
         if self.lease:
             self.lease.check()
 
@@ -140,7 +142,8 @@ class RunDirectory:
 
     def _try_write(self, name: str, write: Callable[[], object]) -> None:
         try:
-            self.check_lease()
+            if isinstance(self.lease, Lease):
+                self.lease.check()
             write()
         except (OSError, ValueError, TypeError) as error:
             if name not in self._failing:

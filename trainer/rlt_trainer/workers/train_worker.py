@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +25,11 @@ from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
+from rlt_trainer.bucket.folders import replace_folder
+from rlt_trainer.bucket.objects import open_objects
+from rlt_trainer.checkpoint.bucket_marks import download, remove_downloads
 from rlt_trainer.checkpoint.driver_state import DriverState
+from rlt_trainer.checkpoint.marker import checkpoint_directory
 from rlt_trainer.checkpoint.parts import ModelState, OptimizerState, Parts
 from rlt_trainer.checkpoint.resume import Resumed, describe_other_reference, load_reference, resume
 from rlt_trainer.checkpoint.saver import SaveOutcome, Saver
@@ -42,6 +47,7 @@ from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
 from rlt_trainer.rollout.weight_sums import Summation, Sums, add_up_sums, sum_weights
 from rlt_trainer.rollout.weight_sync import pad_probe
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.lease import Lease
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
 
@@ -147,7 +153,8 @@ class TrainWorker:
             reward.model: RewardModel(reward.model, frozen) for reward in config.rewards if reward.model is not None
         }
         set_collective_timeout(config.training.collective_timeout_seconds)  # the groups of the mesh exist now
-        self._saver = Saver(Path(config.run_directory) / "checkpoints", config.checkpoint)
+        self._objects = open_objects(config.bucket) if config.bucket else None
+        self._saver = Saver(Path(config.run_directory) / "checkpoints", config.checkpoint, self._objects)
         self.telemetry = WorkerTelemetry(
             self._rank,
             device=self._device,
@@ -329,7 +336,7 @@ class TrainWorker:
     # Checkpoints
 
     def save(
-        self, step: int, driver: DriverState, score: float | None, lease: Lease | None = None
+        self, step: int, driver: DriverState, score: float | None, lease: Lease | BucketLease | None = None
     ) -> list[SaveOutcome]:
         """Save a checkpoint, or start a save in the background. Rank 0 writes the state of the `driver`, unless the
         `lease` is lost.
@@ -351,21 +358,33 @@ class TrainWorker:
 
     def resume(self, checkpoints: Path) -> Resumed | None:
         """Load the checkpoint to resume from. If the run has a warmup, load the reference from step 0."""
-        resumed = resume(checkpoints, self._config.checkpoint, self._parts())
+        try:
+            return self._resume(checkpoints)
+        finally:
+            if self._objects:
+                remove_downloads(checkpoints)
+
+    def _resume(self, checkpoints: Path) -> Resumed | None:
+        resumed = resume(checkpoints, self._config.checkpoint, self._parts(), self._objects)
         if resumed is None or self._actor.reference is None:
             return resumed
         if self._config.training.warmup is not None:
+            if self._objects:
+                download(self._objects, checkpoint_directory(checkpoints, 0), rank=self._rank)
             load_reference(resumed.directory, self._actor.reference)
         elif warning := describe_other_reference(resumed.directory):
             return replace(resumed, warnings=(*resumed.warnings, warning))
         return resumed
 
     def export(self, directory: Path) -> None:
-        """Write the model in Hugging Face format."""
+        """Write the model in Hugging Face format, and upload it if the run has a bucket."""
         from rlt_trainer.checkpoint.export import export  # as in load_models
 
         with self._actor.weights_on_device():
             export(self._actor.model, self._tokenizer, directory, self._dtype)
+        if self._objects and self._rank == 0:
+            replace_folder(self._objects, directory, f"{directory.name}/")
+            shutil.rmtree(directory)
 
     def close(self) -> None:
         """Release all resources."""

@@ -6,7 +6,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.frameworks.run import Run
 from rlt_api.model import quantity_value
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.training_config import CONFIG_FILE, ResolvedTraining, TrainingConfig, dump_config
+from rlt_api.spec.training_config import CONFIG_FILE, ResolvedTraining, RunBucket, TrainingConfig, dump_config
 from rlt_api.spec.worker_groups import rollout_group, training_group
 
 
@@ -27,6 +27,7 @@ def build_training_config(spec: RLTrainingJobSpec, run: Run) -> TrainingConfig:
         job=run.name,
         namespace=run.namespace,
         run_directory=run.directory,
+        bucket=RunBucket(url=run.bucket, endpoint=spec.storage.endpoint) if run.bucket else None,
         workers=workers.replicas,
         devices_per_worker=count_devices(workers),
         cpus_per_worker=count_cpus(workers),

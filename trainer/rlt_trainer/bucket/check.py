@@ -1,0 +1,34 @@
+"""Whether a bucket has what a run needs, before the models are loaded."""
+
+from __future__ import annotations
+
+import logging
+from uuid import uuid4
+
+from rlt_trainer.bucket.objects import BucketError, Objects
+
+_log = logging.getLogger(__name__)
+
+
+def check_bucket(objects: Objects) -> None:
+    """List, write, write conditionally, read and delete an object. Raises BucketError with the first that fails."""
+    key = f".check-{uuid4().hex}"
+    objects.list("checkpoints/")
+    objects.put_if_absent(key, b"first")
+    try:
+        if objects.put_if_absent(key, b"second") or objects.read(key) != b"first":
+            raise BucketError(
+                f"The server of {objects.url} ignores the condition of a put (If-None-Match), by which a checkpoint "
+                "counts only when it is complete.",
+                "Set spec.storage.endpoint to a server that has conditional puts, such as S3, MinIO or Ceph.",
+            )
+    finally:
+        objects.delete([key])
+
+
+def abort_leftovers(objects: Objects) -> None:
+    """Abort the uploads that a killed program of this run left. Warns if that is not allowed."""
+    try:
+        objects.abort_uploads()
+    except BucketError as error:
+        _log.warning("Unfinished uploads of earlier attempts were not aborted, and use space: %s", error)

@@ -1,0 +1,68 @@
+"""What the trainer needs of object storage. Keys are names below the run's prefix, as paths in a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+from rlt_api.spec.training_config import RunBucket
+from rlt_trainer.errors import TrainingError
+
+
+class BucketError(TrainingError):
+    """The bucket cannot be read or written, after all retries. `problem` names the object and the cause."""
+
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(f"{problem} {fix}")
+        self.problem = problem
+        self.fix = fix
+
+    def __reduce__(self) -> tuple[type[BucketError], tuple[str, str]]:
+        """Ray sends errors of workers to the driver."""
+        return type(self), (self.problem, self.fix)
+
+
+class Objects(Protocol):
+    """The objects of one run. All methods raise BucketError, can be called from several threads, and retry."""
+
+    url: str
+    """Where the objects are, such as s3://bucket/prefix/runs/NAME."""
+
+    def put(self, key: str, file: Path) -> None:
+        """Write a file as a whole object. A reader sees the object of before, or all of this one."""
+        ...
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        """Write an object unless it exists with other content. Returns whether it now has this content."""
+        ...
+
+    def list(self, folder: str) -> dict[str, int]:
+        """Return key -> size in bytes of all objects below a folder, such as checkpoints/. Empty: all objects."""
+        ...
+
+    def read(self, key: str) -> bytes | None:
+        """Read a small object. None: it does not exist."""
+        ...
+
+    def get(self, key: str, file: Path) -> None:
+        """Write an object to a file, in a folder that exists."""
+        ...
+
+    def delete(self, keys: Collection[str]) -> None:
+        """Delete objects. Keys without an object are ignored."""
+        ...
+
+    def abort_uploads(self) -> int:
+        """Abort the multipart uploads that a killed program left, and return their number.
+
+        0 with a workload identity: then the bucket needs a lifecycle rule that aborts them.
+        """
+        ...
+
+
+def open_objects(bucket: RunBucket, *, max_retries: int | None = None) -> Objects:
+    """Open the objects of a run. Nothing is sent yet."""
+    from rlt_trainer.bucket.s3 import S3Objects  # it imports this module
+
+    return S3Objects(bucket, max_retries=max_retries)

@@ -1,0 +1,87 @@
+"""The small files of a run directory in the bucket of the run: config, metrics, spans, responses and evaluations.
+
+Objects cannot be appended to: a file that grows is put whole each time. Checkpoints and export are uploaded by the
+train workers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlt_pod.report.step_history import METRICS_FILE
+from rlt_trainer.bucket.objects import BucketError, Objects
+from rlt_trainer.data.images import FOLDER as IMAGES
+from rlt_trainer.telemetry.bucket_lease import BucketLease
+from rlt_trainer.telemetry.run_directory import EVALUATIONS, ROLLOUTS, SPANS
+
+_log = logging.getLogger(__name__)
+
+FILES = ("config.json", METRICS_FILE, SPANS)
+FOLDERS = (ROLLOUTS, EVALUATIONS, IMAGES, "tensorboard")
+CONTINUED = (METRICS_FILE, SPANS, f"{EVALUATIONS}/")
+"""What a resumed run appends to or reads: it gets these from the bucket when it starts."""
+
+State = dict[str, tuple[int, int]]
+"""Path in the run directory -> size and time of the last change."""
+
+
+class PublishedResults:
+    """Uploads what has changed in a run directory since the last time, unless the lease is lost: LeaseLostError."""
+
+    def __init__(self, objects: Objects, run: Path, lease: BucketLease | None = None) -> None:
+        self.url = objects.url
+        self.lease = lease
+        self._objects = objects
+        self._run = run
+        self._uploaded: State = {}
+
+    def restore(self) -> None:
+        """Get what a resumed run continues. A file that an earlier program in this pod has left is newer, and kept.
+
+        Raises BucketError.
+        """
+        for key in self._objects.list(""):
+            file = self._run / key
+            if key.startswith(CONTINUED) and not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                self._objects.get(key, file)
+                self._uploaded |= _read_state(self._run, [file])
+
+    def upload(self) -> None:
+        """Upload what has changed. A failure is logged: the next upload repeats it."""
+        try:
+            self._upload()
+        except (BucketError, OSError) as error:
+            _log.warning("Results of the run were not uploaded: %s", error)
+
+    @contextmanager
+    def complete(self) -> Iterator[None]:
+        """Upload the rest after the block. Raises BucketError, unless the block itself has raised an error."""
+        try:
+            yield
+        except BaseException:
+            self.upload()
+            raise
+        self._upload()
+
+    def _upload(self) -> None:
+        paths = [self._run / name for name in FILES]
+        paths += [path for folder in FOLDERS for path in (self._run / folder).rglob("*")]
+        found = _read_state(self._run, paths)
+        if self.lease and found != self._uploaded:
+            self.lease.check()
+        for name, state in sorted(found.items()):
+            if self._uploaded.get(name) != state:
+                self._objects.put(name, self._run / name)
+                self._uploaded[name] = state
+        removed = self._uploaded.keys() - found.keys()
+        self._objects.delete(removed)
+        self._uploaded = found
+
+
+def _read_state(run: Path, paths: list[Path]) -> State:
+    stats = {str(path.relative_to(run)): path.stat() for path in paths if path.is_file() and path.suffix != ".partial"}
+    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in stats.items()}

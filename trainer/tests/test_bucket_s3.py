@@ -1,0 +1,325 @@
+"""Runs in a bucket of a real S3 server: kills, failed requests, invalid keys, and other numbers of ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bucket_ranks import Place, load_latest, save_steps
+from ranks import run_ranks
+from s3_proxy import Request, s3_proxy
+from test_checkpoint_kill import metrics, read_until_step
+
+from rlt_api.spec.training_config import RunBucket, TrainingConfig
+from rlt_e2e.cluster.s3_server import SECRET_KEY, s3_server
+from rlt_pod.preflight.facts.bucket import measure_bucket
+from rlt_trainer.__main__ import TERMINATED
+from rlt_trainer.bucket import leftovers, s3
+from rlt_trainer.bucket.leftovers import Keys
+from rlt_trainer.bucket.objects import BucketError
+from rlt_trainer.bucket.s3 import S3Objects
+from rlt_trainer.telemetry.bucket_lease import BucketLease
+from rlt_trainer.telemetry.lease import LeaseLostError
+
+pytestmark = pytest.mark.slow
+
+MakeConfig = Callable[..., TrainingConfig]
+BUCKET = "runs"
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server with an empty bucket. The variables of its clients are set."""
+    folder = tmp_path_factory.mktemp("s3")
+    with s3_server(folder) as variables, pytest.MonkeyPatch.context() as patch:
+        (folder / "objects" / BUCKET).mkdir()
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        yield variables["AWS_ENDPOINT_URL_S3"]
+
+
+@pytest.fixture
+def url() -> str:
+    return f"s3://{BUCKET}/team/runs/{uuid.uuid4().hex[:8]}"
+
+
+def find_place(url: str, endpoint: str) -> Place:
+    """The ranks have the variables of another parent than this process."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    return Place(url, endpoint, {name: os.environ[name] for name in names})
+
+
+def open_s3(url: str, server: str) -> S3Objects:
+    return S3Objects(RunBucket(url=url, endpoint=server))
+
+
+def test_objects_are_as_they_were_put(server: str, url: str, tmp_path: Path) -> None:
+    objects = open_s3(url, server)
+    large = tmp_path / "large"
+    large.write_bytes(os.urandom(20 * MIB))  # several parts
+    objects.put("a/large", large)
+    objects.get("a/large", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == large.read_bytes()
+    assert objects.put_if_absent("a/mark", b"1")
+    assert objects.put_if_absent("a/mark", b"1"), "its own content, such as after a lost answer"
+    assert not objects.put_if_absent("a/mark", b"2")
+    assert objects.read("a/mark") == b"1"
+    assert objects.read("a/none") is None
+    assert objects.list("a/") == {"a/large": 20 * MIB, "a/mark": 1}
+    objects.delete(["a/large", "a/none"])
+    assert objects.list("").keys() == {"a/mark"}
+
+
+def test_unfinished_uploads_of_this_run_alone_are_aborted(server: str, url: str) -> None:
+    own = open_s3(url, server)
+    other = open_s3(f"{url}-other", server)
+    for objects in (own, other):
+        keys = Keys.find(os.environ, region="us-east-1")
+        assert keys
+        leftovers._send(keys, "POST", f"{server}/{BUCKET}/{objects._prefix}/a%20file", {"uploads": ""})
+    assert own.abort_uploads() == 1
+    assert own.abort_uploads() == 0
+    assert other.abort_uploads() == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "endpoint", "message"),
+    [
+        ("s3://runs/x", "another", None, "SignatureDoesNotMatch.*spec.storage.secretName"),
+        ("s3://missing/x", SECRET_KEY, None, "NoSuchBucket.*Create the bucket"),
+        ("s3://runs/x", SECRET_KEY, "http://127.0.0.1:9", "GenericError.*spec.storage.bucket, endpoint"),
+    ],
+)
+def test_an_error_names_cause_and_fix(
+    server: str, monkeypatch: pytest.MonkeyPatch, url: str, key: str, endpoint: str | None, message: str
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key)
+    monkeypatch.setattr(s3, "MAX_RETRIES", 0)
+    with pytest.raises(BucketError) as caught:
+        open_s3(url, endpoint or server).list("")
+    assert re.search(message, str(caught.value)), caught.value
+    assert str(caught.value).startswith(f"{url}/ could not be listed: ")
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "key", "found"),
+    [
+        (BUCKET, SECRET_KEY, ("None", "")),
+        (BUCKET, "another", ("SignatureDoesNotMatch", "Secret spec.storage.secretName")),
+        ("missing", SECRET_KEY, ("NoSuchBucket", "correct spec.storage.bucket")),
+    ],
+)
+def test_the_command_of_the_preflight_names_cause_field_and_skew(
+    server: str, bucket: str, key: str, found: tuple[str, str]
+) -> None:
+    command = (sys.executable, "-m", "rlt_trainer", "bucket", "--url", f"s3://{bucket}/x", "--endpoint", server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_SECRET_ACCESS_KEY", key)
+        facts = measure_bucket("pod", command)
+    assert found[0] in str(facts.problem)
+    assert found[1] in facts.fix
+    assert facts.skew is not None
+    assert abs(facts.skew) < 60
+
+
+def test_failed_requests_are_repeated(server: str, url: str, tmp_path: Path) -> None:
+    failed = []
+
+    def fail_some(request: Request) -> bool:
+        if request.number % 3:
+            return True
+        failed.append(request.method)
+        return False
+
+    with s3_proxy(server, fail_some) as proxy:
+        run_two_ranks(find_place(url, proxy), tmp_path / "saving", range(1, 4))
+        assert run_ranks(load_latest, [(find_place(url, proxy), tmp_path / "loading", 0, 1)]) == [(3, True)]
+    assert {"PUT", "GET"} <= {*failed}
+    assert not [key for key in open_s3(url, server).list("checkpoints/") if "step-1" in key], "maxToKeep is 2"
+
+
+def test_a_checkpoint_that_cannot_be_uploaded_does_not_end_the_run(server: str, url: str, tmp_path: Path) -> None:
+    with s3_proxy(server, lambda request: "step-2/__1_0" not in request.key) as proxy:
+        outcomes = run_two_ranks(find_place(url, proxy), tmp_path / "saving", range(1, 4))
+    assert [(step, error is None) for step, error in outcomes] == [(1, True), (2, False), (3, True)]
+    reason = r"step 2 was not uploaded \(rank 1: .*SlowDown.*the latest checkpoint is step-1"
+    assert re.search(reason, outcomes[1][1] or "")
+    assert run_ranks(load_latest, [(find_place(url, server), tmp_path / "loading", 0, 1)]) == [(3, True)]
+
+
+def test_a_program_that_has_started_later_ends_the_saves_of_the_earlier_one(
+    server: str, url: str, tmp_path: Path
+) -> None:
+    """The later one starts while the earlier one uploads step 2: before its marker, or before its first object."""
+    bucket = RunBucket(url=url, endpoint=server)
+    first = BucketLease.take(bucket, 1, "job-1")
+    leases = [first]
+
+    def take(request: Request) -> bool:
+        if "step-2/" in request.key and len(leases) == 1:
+            leases.append(BucketLease.take(bucket, 1, "job-2"))
+        return True
+
+    with s3_proxy(server, take) as proxy:
+        place = replace(find_place(url, proxy), lease=first)
+        for name in ("during the upload", "before the upload"):
+            with pytest.raises(AssertionError, match=r"LeaseLostError.*execution 1.*lost the lease.*execution 2"):
+                run_two_ranks(place, tmp_path / name, range(1, 4) if name == "during the upload" else range(2, 4))
+    objects = open_s3(url, server)
+    marks = [key for key in objects.list("checkpoints/") if key.endswith("/complete")]
+    assert marks == ["checkpoints/step-1/complete"]
+
+    later = replace(find_place(url, server), lease=leases[1])
+    assert run_two_ranks(later, tmp_path / "later", range(2, 4)) == [(2, None), (3, None)]
+    BucketLease.take(bucket, 2, "job-3")
+    with pytest.raises(LeaseLostError, match="attempt 2 job-3"):
+        BucketLease.take(bucket, 1, "job-4")
+
+
+def run_two_ranks(place: Place, folder: Path, steps: range, *, asynchronous: bool = False) -> Any:
+    """Save the steps on two ranks. Return the outcomes of rank 0."""
+    return run_ranks(save_steps, [(place, folder, steps, asynchronous, rank, 2) for rank in range(2)])[0]
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3, 4, "marker", "after the marker"])
+def test_ranks_killed_at_any_upload_leave_the_step_before(
+    server: str, url: str, tmp_path: Path, moment: int | str
+) -> None:
+    """Four files are uploaded for step 3: a file of each rank, DCP's metadata and the driver's state."""
+    files: list[str] = []
+
+    def kill(request: Request) -> bool:
+        name = request.key.rpartition("/step-3/")[2]
+        if "complete" in files or (name == "complete" and request.method == "PUT" and moment == "marker"):
+            return end()
+        if request.method == "PUT" and name != request.key:
+            files.append(name)
+            return end() if len(files) == moment else True
+        return True
+
+    def end() -> bool:
+        for file in (tmp_path / "saving").glob("*.pid"):
+            os.kill(int(file.read_text()), signal.SIGKILL)
+        return False
+
+    with s3_proxy(server, kill) as proxy, pytest.raises(AssertionError, match="the process died"):
+        run_two_ranks(find_place(url, proxy), tmp_path / "saving", range(1, 6), asynchronous=moment in (2, 4))
+    latest = 3 if moment == "after the marker" else 2
+    ranks = 1 if moment in (1, 3, "marker") else 3
+    loaded = run_ranks(
+        load_latest, [(find_place(url, server), tmp_path / "loading", rank, ranks) for rank in range(ranks)]
+    )
+    assert loaded == [(latest, True)] * ranks
+
+    again = range(latest + 1, latest + 2)
+    outcomes = run_ranks(save_steps, [(find_place(url, server), tmp_path / "again", again, False, 0, 1)])[0]
+    assert outcomes == [(latest + 1, None)]
+    objects = open_s3(url, server)
+    names = {key.rpartition("/")[2] for key in objects.list(f"checkpoints/step-{latest + 1}/")}
+    assert names == {".metadata", "__0_0.distcp", "complete", "driver.json"}, "nothing of the killed ranks is left"
+    assert run_ranks(load_latest, [(find_place(url, server), tmp_path / "last", 0, 1)]) == [(latest + 1, True)]
+
+
+def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
+    server: str, url: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    changes: dict[str, Any] = {
+        "workers": 1,
+        "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],  # random weights sometimes earn it
+        "training": {"totalSteps": 4, "warmup": {"steps": 2, "batchSize": 8}},
+        "algorithm": {"klLossCoef": 0.1},
+        "checkpoint": {"saveFreq": 1, "maxToKeep": 1},
+    }
+    on_volume = make_config(**changes, runDirectory=str(tmp_path / "volume"))
+    in_bucket = make_config(**changes, runDirectory=str(tmp_path / "pod"), bucket={"url": url, "endpoint": server})
+    assert start(on_volume, tmp_path).wait(timeout=600) == 0
+
+    process = start(in_bucket, tmp_path)
+    read_until_step(process, 3)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    shutil.rmtree(tmp_path / "pod")
+
+    second = start(in_bucket, tmp_path)
+    output = second.communicate(timeout=600)[0]
+    assert second.returncode == 0, output
+    assert f"resuming from {url}/checkpoints/step-" in output
+    assert f'"exportedPath":"{url}/export"' in output
+    assert SECRET_KEY not in output
+
+    objects = open_s3(url, server)
+    copy = tmp_path / "copy"
+    for key in objects.list(""):
+        (copy / key).parent.mkdir(parents=True, exist_ok=True)
+        objects.get(key, copy / key)
+    assert metrics(copy) == metrics(tmp_path / "volume")
+    for name in ("export/model.safetensors", "export/config.json", "rollouts/step-4.jsonl"):
+        assert (copy / name).read_bytes() == (tmp_path / "volume" / name).read_bytes()
+    assert sorted(path.name for path in (copy / "checkpoints").iterdir()) == ["step-0", "step-4"]
+
+
+def test_after_sigterm_the_last_checkpoint_is_in_the_bucket(
+    server: str, url: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    """The marker and the metrics of its step are uploaded before the program ends."""
+    config = make_config(
+        workers=1,
+        training={"totalSteps": 1000},
+        checkpoint={"saveFreq": 1000},
+        runDirectory=str(tmp_path / "pod"),
+        bucket={"url": url, "endpoint": server},
+    )
+    process = start(config, tmp_path)
+    read_until_step(process, 2)
+    process.terminate()
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == TERMINATED, output
+    objects = open_s3(url, server)
+    objects.get("metrics.jsonl", tmp_path / "metrics.jsonl")
+    last = metrics(tmp_path)[-1]["step"]
+    assert {key for key in objects.list("checkpoints/") if key.endswith("/complete")} == {
+        f"checkpoints/step-{last}/complete"
+    }
+    assert not list((tmp_path / "pod/staged").glob("*"))
+
+
+def test_a_trial_reads_its_checkpoint_from_the_bucket_and_leaves_nothing(
+    server: str, url: str, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    config = make_config(
+        workers=1,
+        training={"totalSteps": 500},
+        runDirectory=str(tmp_path / "pod"),
+        bucket={"url": url, "endpoint": server},
+    )
+    file = tmp_path / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "rlt_trainer", "trial", "--config", str(file), "--report", str(report), "--local"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
+    assert f"resuming from {url}/.preflight-" in done.stdout
+    assert json.loads(report.read_text())["checkpointBytes"] > 3 * 4 * 10_000, "weights and two moments"
+    assert not open_s3(url, server).list("")
+    assert not list((tmp_path / "pod").iterdir())
+
+
+def start(config: TrainingConfig, folder: Path) -> subprocess.Popen[str]:
+    """Start `rlt-trainer run --local`."""
+    file = folder / "training.json"
+    file.write_text(config.model_dump_json(by_alias=True))
+    command = [sys.executable, "-m", "rlt_trainer", "run", "--config", str(file), "--local"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
