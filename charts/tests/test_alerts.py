@@ -59,6 +59,7 @@ HEALTHY: Series = {
     **steps("rlt_trainer_kl", "0+0.001x480"),
     **steps("rlt_trainer_entropy", "2-0.003x480"),
     f"rlt_operator_leader{OPERATOR}": "1+0x480",
+    f"rlt_operator_shards{OPERATOR}": "1+0x480",
     f"rlt_operator_queue_oldest_seconds{OPERATOR}": "0.2+0x480",
     f"rlt_operator_unreported_failures_total{OPERATOR}": "2+0x480",
     f"rlt_operator_webhook_certificate_expiry_timestamp_seconds{OPERATOR}": "7776000+0x480",
@@ -106,6 +107,7 @@ FAILURES = (
     Failure("RLTOperatorNotReconciling", {f"rlt_operator_unreported_failures_total{OPERATOR}": "0+0x460 0+1x20"}, POD),
     Failure("RLTOperatorNoLeader", {f"rlt_operator_leader{OPERATOR}": "1+0x470 0+0x10"}, {}),
     Failure("RLTOperatorNoLeader", {f"rlt_operator_leader{OPERATOR}": "1+0x400 stale"}, {}),
+    Failure("RLTOperatorNoLeader", {f"rlt_operator_shards{OPERATOR}": "2+0x480"}, {}),
     Failure(
         "RLTWebhookCertificateEnding",
         {f"rlt_operator_webhook_certificate_expiry_timestamp_seconds{OPERATOR}": "90000+0x480"},

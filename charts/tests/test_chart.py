@@ -393,6 +393,7 @@ def test_pods_on_the_network_of_their_nodes_are_replaced_before_their_ports_are_
         ("image.registry=example.com", "registry"),
         ("watchNamespaces={Team_A}", "watchNamespaces"),
         ("metrics.serviceMonitor.interval=often", "interval"),
+        ("shards=11", "shards"),
         ("metrics.port=80", "port"),
         ("resources.limits.gpus=1", "gpus"),
         ("dashboard.enabled=maybe", "dashboard"),

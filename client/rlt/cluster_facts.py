@@ -15,6 +15,7 @@ from rlt_core.doctor.facts import ClusterFacts, Reading, reduce_node, reduce_pod
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
+from rlt_core.names import SHARD_LABEL
 
 MAX_OBJECTS = 10_000
 """Maximum number of objects of one list."""
@@ -88,6 +89,7 @@ def build_lists(namespace: str, groups: dict[str, str]) -> dict[str, _List]:
         "leases": _List(
             api_paths.ALL_LEASES, "list leases in all namespaces", {"fieldSelector": "metadata.name=rlt-operator"}
         ),
+        "shard_leases": _List(api_paths.ALL_LEASES, "list leases in all namespaces", {"labelSelector": SHARD_LABEL}),
         "webhooks": _List(api_paths.VALIDATING_WEBHOOKS, "list validatingwebhookconfigurations"),
         "endpoint_slices": _List(
             api_paths.ENDPOINT_SLICES,

@@ -10,6 +10,8 @@ FIELD_OWNER = "rlt-operator"
 
 JOB_LABEL = "rlt.dev/job"
 """Label of every child and pod: the name of the job."""
+SHARD_LABEL = "rlt.dev/shard"
+"""On what a job owns: the number of the operator's shard that has created it. The operator does not read it."""
 CLAIM_KIND = "PersistentVolumeClaim"
 RAY_GROUP_LABEL = "ray.io/group"
 """KubeRay's label on the pods of a RayCluster: the name of their group."""

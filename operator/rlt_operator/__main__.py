@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlt_core.shards import ALL, Shard, parse_shard
 from rlt_operator import logs
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.error(problem)
     if options.command == "run" and options.namespace and options.namespace_selector:
         command.error("--namespace-selector: give it without --namespace")
+    if options.command == "run" and options.shard.total > 1 and not options.leader_election_lease:
+        command.error("--shard: give --leader-election-lease too, so that no other process reconciles the same jobs")
     logs.configure()
     from rlt_core.kubernetes.client import ApiError  # not needed by --help
     from rlt_operator.leader_election import LeadershipLostError
@@ -72,7 +75,7 @@ async def _run_operator(options: argparse.Namespace) -> None:
         cidrs = tuple(options.client_cidr)
         access = NetworkAccess(options.network_policy, tuple(options.metrics_namespace), cidrs)
     await run(
-        selection=Selection(tuple(options.namespace), options.namespace_selector),
+        selection=Selection(tuple(options.namespace), options.namespace_selector, options.shard),
         ports=Ports(options.metrics_port, options.secure_metrics_port),
         certificate=_locate_certificate(options),
         access=access,
@@ -139,12 +142,20 @@ def _add_run(commands: Commands) -> None:
         metavar="LABELS",
         help="reconcile the namespaces with these labels only, such as rlt.dev/jobs=true; they may come and go",
     )
+    run.add_argument(
+        "--shard",
+        type=_shard,
+        default=ALL,
+        metavar="I/N",
+        help="reconcile shard I, from 0 to N-1, of N shards of the namespaces; needs --leader-election-lease",
+    )
     _add_metrics_options(run)
     run.add_argument(
         "--leader-election-lease",
         type=_namespaced,
         metavar="NAMESPACE/NAME",
-        help="Lease that the leader of several replicas holds; without it this process always reconciles",
+        help="Lease that the leader of several replicas holds, with --shard all leaders together and each one NAME-I; "
+        "without it this process always reconciles",
     )
     run.add_argument(
         "--ray-token-key",
@@ -236,6 +247,13 @@ def _cidr(text: str) -> str:
         return str(ipaddress.ip_network(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{error}: use a range such as 10.0.0.0/24") from error
+
+
+def _shard(text: str) -> Shard:
+    try:
+        return parse_shard(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _namespaced(text: str) -> tuple[str, str]:

@@ -59,7 +59,7 @@ async def run(
     lease: LeaseLocation | None,
     token_key: KeyLocation | None,
 ) -> None:
-    """Run until SIGTERM or SIGINT. Without a Lease this process leads from the start.
+    """Run until SIGTERM or SIGINT. Without a Lease this process leads from the start; a shard needs one.
 
     `certificate`: where the leader stores the webhook's certificate, if the operator creates it.
 
@@ -84,7 +84,7 @@ async def run(
         log.info("serving", extra={"namespaces": str(selection), "inCluster": client.in_cluster()})
         tasks = [asyncio.create_task(stop.wait())]
         if lease:
-            election = LeaderElection(connected, lease, leadership, identity=identity)
+            election = LeaderElection(connected, lease, leadership, identity=identity, shard=selection.shard)
             stack.push_async_callback(election.release)
             tasks.append(start(election.run(after=synced), stack))
         else:
@@ -95,9 +95,8 @@ async def run(
             lambda key: reconcile_isolated(sources, send, events, failures, key), lambda key: sources.cache.has_job(key)
         )
         kopf_watch = KopfWatch()
-        sources = Sources(
-            api, Cache(queue.wake, kopf_watch.select), RayPoller(send, queue.wake), runtimes, access, tokens
-        )
+        poller = RayPoller(send, queue.wake)
+        sources = Sources(api, Cache(queue.wake, kopf_watch.select), poller, runtimes, access, tokens, selection.shard)
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(events.flush)
@@ -126,6 +125,7 @@ class Reconciliation:
 
     async def run(self, stack: contextlib.AsyncExitStack) -> None:
         """Run until a part of it ends. Raises its error. The exit of the stack ends the other parts."""
+        metrics.SHARDS.set(self.selection.shard.total)
         _count_from(self.sources.cache)
         start(measure_loop_delay(), stack)
         await check_access(self.api, self.selection)
@@ -187,10 +187,11 @@ async def check_access(api: KubernetesApi, selection: Selection) -> None:
     Raises ApiError if the CRD is missing, or if the selected namespaces, or the jobs of all namespaces, cannot be
     listed. A namespace by name that does not exist, or without the operator's Role, does not affect the others.
     """
-    if selection.labels:
-        await _list_one(api, api_paths.NAMESPACES, labelSelector=selection.labels)
+    if selection.by_watch:
+        query = {"labelSelector": selection.labels} if selection.labels else {}
+        await _list_one(api, api_paths.NAMESPACES, **query)
         return
-    for namespace in selection.names or (None,):
+    for namespace in selection.list_names():
         try:
             await _list_one(api, api_paths.jobs(namespace))
         except ApiError as error:

@@ -111,6 +111,9 @@ LOOP_DELAY_SECONDS = Histogram(
     registry=REGISTRY,
 )
 LEADER = Gauge("rlt_operator_leader", "1 if this replica reconciles jobs, 0 if it is on standby.", registry=REGISTRY)
+SHARDS = Gauge(
+    "rlt_operator_shards", "Shards of the operator, each of which has a leader; 1 without shards.", registry=REGISTRY
+)
 LEASE_TRANSITIONS = Gauge(
     "rlt_operator_lease_transitions", "Changes of the leader, as the Lease counts them.", registry=REGISTRY
 )

@@ -14,6 +14,7 @@ from rlt_core import names
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi, UnknownResourceError
+from rlt_core.shards import Shard, choose_shard
 from rlt_operator.cache.cache import MAX_WARNINGS, Cache
 from rlt_operator.cache.watches import Selection
 from rlt_operator.main import check_access
@@ -132,6 +133,51 @@ async def test_a_namespace_that_gets_the_label_is_reconciled(running: Running, a
     api.held[api_paths.pods("b")].set()
     await running.settle()
     assert running.woken == [("b", "sum")]
+
+
+NAMES = ["default", "team-a", "kube-system", "jobs-1000"]
+"""Two namespaces of each of two shards."""
+
+
+@pytest.mark.parametrize("labels", ["", LABELS])
+async def test_a_shard_watches_its_namespaces_only(api: Api, labels: str) -> None:
+    shards = [Shard(number, 2) for number in range(2)]
+    api.objects[api_paths.NAMESPACES] = [namespace(each) for each in NAMES]
+    for each in (*NAMES, "late"):
+        api.objects[api_paths.jobs(each)] = [job(each)]
+    started = [Running(api, Selection(labels=labels, shard=shard)) for shard in shards]
+    try:
+        for each in started:
+            await each.settle()
+            await each.cache.watches.wait()
+        found = [{key[0] for key in each.woken} for each in started]
+        assert found == [set(filter(shard.has, NAMES)) for shard in shards]
+        assert all(found)
+        assert [each.watched for each in started] == found
+        late = started[choose_shard("late", 2)]
+        for _ in started:  # each watches the namespaces
+            await api.changes[api_paths.NAMESPACES].put(("ADDED", namespace("late", 11)))
+            await late.settle()
+        assert [("late", "sum") in each.woken for each in started] == [each is late for each in started]
+    finally:
+        for each in started:
+            each.task.cancel()
+        await asyncio.wait([each.task for each in started])
+
+
+async def test_a_shard_of_given_namespaces_needs_no_watch_of_namespaces(api: Api) -> None:
+    """If none of them is its own, it watches nothing and does not end."""
+    for number in range(2):
+        shard = Shard(number, 2)
+        own = [each for each in NAMES if shard.has(each)]
+        for names_given, expected in ((NAMES, set(own)), ([each for each in NAMES if each not in own], set())):
+            started = Running(api, Selection(tuple(names_given), shard=shard))
+            await started.settle()
+            assert started.watched == expected
+            assert not started.task.done()
+            assert api_paths.NAMESPACES not in api.watched
+            started.task.cancel()
+            await asyncio.wait([started.task])
 
 
 @pytest.mark.parametrize("returns", [False, True])

@@ -273,13 +273,14 @@ ALERTS = (
         name="RLTOperatorNoLeader",
         group="operator",
         severity="critical",
-        expression="(max(rlt_operator_leader) or vector(0)) == 0",
+        expression="(sum(rlt_operator_leader) or vector(0)) < (max(rlt_operator_shards) or vector(1))",
         lasting="2m",
-        summary="No operator leads: jobs are not reconciled",
-        meaning="No replica holds the Lease, or Prometheus scrapes none. Running jobs continue; nothing else changes.",
+        summary="No operator leads, or not one for each shard: jobs are not reconciled",
+        meaning="No replica holds the Lease, or the Lease of a shard, or Prometheus does not scrape it. Running jobs "
+        "continue; nothing else changes.",
         inspect=(
-            "`kubectl -n NAMESPACE get pods,lease`: pods that are not Ready, and the holder of the Lease.",
-            "The targets of Prometheus: port 8080 of the operator's pods.",
+            "`kubectl -n NAMESPACE get pods,lease`: pods that are not Ready, and the holders of the Leases.",
+            "The targets of Prometheus: port 8080 of the operator's pods, and the next ones with shards.",
         ),
         act=(
             "Pods crash: `kubectl logs --previous`. CRDs too old: apply the chart's CRDs.",

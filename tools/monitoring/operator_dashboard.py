@@ -53,8 +53,8 @@ OPERATOR = Dashboard(
         Row(
             "Process",
             (
-                Panel("Leader", "1 for the replica that reconciles.",
-                      (Query("rlt_operator_leader", "{{pod}}"),), minimum=0, maximum=1),
+                Panel("Leader", "1 for the replica that reconciles, by shard.",
+                      (Query("rlt_operator_leader", "{{pod}} {{shard}}"),), minimum=0, maximum=1),
                 Panel("Delay of the event loop",
                       "How much later than requested the event loop resumes a task. Above 0.1 s: no CPU.",
                       query_quantiles("rlt_operator_event_loop_delay_seconds"), unit="s"),

@@ -64,30 +64,41 @@ prometheus.io/path: /metrics
 {{- end }}
 {{- end -}}
 
+{{/* The helpers for ports have the chart and a number of a shard as arguments; it is 0 for the webhook, too. */}}
 {{- define "rlt-operator.metricsOptions" -}}
-- --metrics-port={{ .Values.metrics.port }}
-{{- if .Values.metrics.authentication }}
-- --secure-metrics-port={{ .Values.metrics.securePort }}
+{{- $metrics := (index . 0).Values.metrics -}}
+{{- $shard := index . 1 -}}
+- --metrics-port={{ add $metrics.port $shard }}
+{{- if $metrics.authentication }}
+- --secure-metrics-port={{ add $metrics.securePort $shard }}
 {{- end }}
 {{- end -}}
 
+{{- define "rlt-operator.ofShard" -}}
+{{- if . }}-{{ . }}{{ end -}}
+{{- end -}}
+
 {{- define "rlt-operator.metricsPorts" -}}
-- name: metrics
-  containerPort: {{ .Values.metrics.port }}
-{{- if .Values.metrics.authentication }}
-- name: https-metrics
-  containerPort: {{ .Values.metrics.securePort }}
+{{- $metrics := (index . 0).Values.metrics -}}
+{{- $shard := index . 1 -}}
+- name: metrics{{ include "rlt-operator.ofShard" $shard }}
+  containerPort: {{ add $metrics.port $shard }}
+{{- if $metrics.authentication }}
+- name: https-metrics{{ include "rlt-operator.ofShard" $shard }}
+  containerPort: {{ add $metrics.securePort $shard }}
 {{- end }}
 {{- end -}}
 
 {{- define "rlt-operator.metricsServicePorts" -}}
-- name: metrics
-  port: {{ .Values.metrics.port }}
-  targetPort: metrics
-{{- if .Values.metrics.authentication }}
-- name: https-metrics
-  port: {{ .Values.metrics.securePort }}
-  targetPort: https-metrics
+{{- $metrics := (index . 0).Values.metrics -}}
+{{- $shard := index . 1 -}}
+- name: metrics{{ include "rlt-operator.ofShard" $shard }}
+  port: {{ add $metrics.port $shard }}
+  targetPort: metrics{{ include "rlt-operator.ofShard" $shard }}
+{{- if $metrics.authentication }}
+- name: https-metrics{{ include "rlt-operator.ofShard" $shard }}
+  port: {{ add $metrics.securePort $shard }}
+  targetPort: https-metrics{{ include "rlt-operator.ofShard" $shard }}
 {{- end }}
 {{- end -}}
 
@@ -128,19 +139,19 @@ priorityClassName: {{ . }}
 readinessProbe:
   httpGet:
     path: /readyz
-    port: metrics
+    port: metrics{{ include "rlt-operator.ofShard" (index . 1) }}
   periodSeconds: 5
 # The port opens before the first request to the API server. Until then Python loads its modules.
 startupProbe:
   httpGet:
     path: /healthz
-    port: metrics
+    port: metrics{{ include "rlt-operator.ofShard" (index . 1) }}
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
   httpGet:
     path: /healthz
-    port: metrics
+    port: metrics{{ include "rlt-operator.ofShard" (index . 1) }}
   periodSeconds: 20
   timeoutSeconds: 5
 {{- end -}}
@@ -160,16 +171,20 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Prometheus, and the pods in the namespace of the release, such as the pod of `helm test`. */}}
+{{/* Prometheus, and the pods in the namespace of the release, such as the pod of `helm test`. The second argument is the
+number of shards. */}}
 {{- define "rlt-operator.metricsIngress" -}}
+{{- $values := (index . 0).Values -}}
 - ports:
-    - port: metrics
-    {{- if .Values.metrics.authentication }}
-    - port: https-metrics
+    {{- range $shard := until (int (index . 1)) }}
+    - port: metrics{{ include "rlt-operator.ofShard" $shard }}
+    {{- if $values.metrics.authentication }}
+    - port: https-metrics{{ include "rlt-operator.ofShard" $shard }}
+    {{- end }}
     {{- end }}
   from:
     - podSelector: {}
-    {{- range .Values.networkPolicy.metricsNamespaces }}
+    {{- range $values.networkPolicy.metricsNamespaces }}
     - namespaceSelector:
         matchLabels:
           kubernetes.io/metadata.name: {{ . }}

@@ -49,6 +49,8 @@ class ClusterFacts:
     """KubeRay's and rlt's Deployments by their labels, in all namespaces."""
     leases: Reading = NOTHING
     """The Leases with the name of the operator's, in all namespaces."""
+    shard_leases: Reading = NOTHING
+    """The Leases of the operator's shards, in all namespaces."""
     webhooks: Reading = NOTHING
     """All ValidatingWebhookConfigurations."""
     endpoint_slices: Reading = NOTHING

@@ -14,6 +14,7 @@ from rlt_core.doctor.facts import ClusterFacts, Reading
 from rlt_core.doctor.line import Line, error, explain_unread, join_names, ok, unknown, warning
 from rlt_core.job import Manifest
 from rlt_core.kuberay import KUBERAY_MINIMUM, OLDEST, parse_kuberay
+from rlt_core.shards import choose_shard, name_lease, parse_group
 
 KUBERNETES_MINIMUM = (1, 30)
 """As kubeVersion in charts/rlt-operator/Chart.yaml."""
@@ -94,11 +95,42 @@ def inspect_operator(facts: ClusterFacts) -> Iterator[Line]:
             message = f"The operator does not watch namespace {facts.namespace}, only {join_names(watched)}."
             yield error(topic, message, "helm upgrade --set watchNamespaces={…}: charts/rlt-operator/README.md")
     for lease in facts.leases.items:
-        renewed = (lease.get("spec") or {}).get("renewTime")
-        if renewed and facts.now - datetime.fromisoformat(renewed) > STALE_LEASE:
-            namespace = lease["metadata"]["namespace"]
-            message = f"No operator has renewed its Lease since {renewed}: no job is reconciled."
-            yield error(topic, message, f"kubectl -n {namespace} logs -l {NAME_LABEL}={OPERATOR_NAME}")
+        yield from _inspect_lease(topic, facts, lease)
+
+
+def _inspect_lease(topic: str, facts: ClusterFacts, lease: Manifest) -> Iterator[Line]:
+    """The operator's Lease, and with shards the Lease of the shard to which the namespace belongs."""
+    namespace = lease["metadata"]["namespace"]
+    logs = f"kubectl -n {namespace} logs -l {NAME_LABEL}={OPERATOR_NAME}"
+    spec = lease.get("spec") or {}
+    if stale := _find_stale(spec, facts.now):
+        yield error(topic, f"No operator has renewed its Lease since {stale}: no job is reconciled.", logs)
+        return
+    total = parse_group(spec.get("holderIdentity"))
+    if total is None:
+        return
+    if not facts.shard_leases.known:
+        yield explain_unread(topic, facts.shard_leases)
+        return
+    name = name_lease(lease["metadata"]["name"], choose_shard(facts.namespace, total))
+    found = next((each for each in facts.shard_leases.items if _is_named(each, namespace, name)), None)
+    spec = (found or {}).get("spec") or {}
+    stale = _find_stale(spec, facts.now)
+    if found and not stale:
+        return
+    state = f"has not been renewed since {stale}" if stale else "does not exist"
+    message = f"Lease {name} of the shard {state}: no job in namespace {facts.namespace} is reconciled."
+    yield error(topic, message, f"{logs} --all-containers")
+
+
+def _find_stale(spec: Mapping[str, Any], now: datetime) -> str | None:
+    """When a Lease was renewed last if that is too long ago."""
+    renewed: str | None = spec.get("renewTime")
+    return renewed if renewed and now - datetime.fromisoformat(renewed) > STALE_LEASE else None
+
+
+def _is_named(manifest: Manifest, namespace: str, name: str) -> bool:
+    return (manifest["metadata"]["namespace"], manifest["metadata"]["name"]) == (namespace, name)
 
 
 def inspect_webhook(facts: ClusterFacts) -> Iterator[Line]:

@@ -16,6 +16,7 @@ from rlt_core.doctor.examine import examine, has_error
 from rlt_core.doctor.facts import ClusterFacts, Reading, reduce_node, reduce_pod
 from rlt_core.doctor.line import RIGHTS, Line, State
 from rlt_core.job import Manifest
+from rlt_core.shards import Shard, choose_shard
 
 ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -243,7 +244,7 @@ READINGS = [each.name for each in fields(ClusterFacts) if each.type == "Reading"
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in READINGS if name not in ("leases", "resource_slices", "attachments")]
+    "name", [name for name in READINGS if name not in ("leases", "shard_leases", "resource_slices", "attachments")]
 )
 def test_what_may_not_be_read_is_a_line_with_the_missing_right(name: str) -> None:
     change: dict[str, Any] = {name: Reading(forbidden=f"list {name}")}
@@ -252,6 +253,37 @@ def test_what_may_not_be_read_is_a_line_with_the_missing_right(name: str) -> Non
     assert unread
     assert all(line.state == State.UNKNOWN and f"right to list {name}" in line.message for line in unread)
     assert not has_error(found)
+
+
+def lease(name: str, *, holder: str = "pod_1", age: timedelta = timedelta()) -> Manifest:
+    spec = {"holderIdentity": holder, "renewTime": (NOW - age).isoformat()}
+    return {"metadata": {"namespace": "rlt-system", "name": name}, "spec": spec}
+
+
+SHARED = lease("rlt-operator", holder=Shard(0, 4).group)
+OWN = f"rlt-operator-{choose_shard(GOOD.namespace, 4)}"
+OTHERS = [lease(f"rlt-operator-{number}", age=timedelta(hours=1)) for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("leases", "expected"),
+    [
+        ([*OTHERS, lease(OWN)], []),
+        (OTHERS, [f"Lease {OWN} of the shard has not been renewed since"]),
+        ([each for each in OTHERS if each["metadata"]["name"] != OWN], [f"Lease {OWN} of the shard does not exist"]),
+    ],
+)
+def test_the_shard_of_the_namespace_needs_a_leader(leases: list[Manifest], expected: list[str]) -> None:
+    """The other shards do not matter to a user of this namespace."""
+    current = {each["metadata"]["name"]: each for each in leases}
+    found = problems(replace(GOOD, leases=read(SHARED), shard_leases=read(*current.values())))
+    assert [line.state for line in found] == [State.ERROR] * len(expected)
+    assert all(part in line.message for line, part in zip(found, expected, strict=True))
+
+
+def test_unread_leases_of_shards_are_unknown() -> None:
+    (line,) = problems(replace(GOOD, leases=read(SHARED), shard_leases=Reading(forbidden="list leases")))
+    assert line.state == State.UNKNOWN
 
 
 def test_nothing_may_be_read() -> None:

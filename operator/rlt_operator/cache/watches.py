@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_core.shards import ALL, Shard
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.cache.store import Name, Store, get_name
 
@@ -24,9 +25,21 @@ class Selection:
     """These namespaces only, whether they exist or not."""
     labels: str = ""
     """The namespaces with these labels only, as a label selector."""
+    shard: Shard = ALL
+    """Of these, the namespaces of a shard only."""
+
+    @property
+    def by_watch(self) -> bool:
+        """Whether a watch of namespaces finds them."""
+        return bool(self.labels) or (self.shard.total > 1 and not self.names)
+
+    def list_names(self) -> tuple[str | None, ...]:
+        """The namespaces by name, or None for all. Without a watch of namespaces."""
+        return tuple(name for name in self.names if self.shard.has(name)) if self.names else (None,)
 
     def __str__(self) -> str:
-        return self.labels or ", ".join(self.names) or "all"
+        shard = f", shard {self.shard.number} of {self.shard.total}" if self.shard.total > 1 else ""
+        return (self.labels or ", ".join(self.names) or "all") + shard
 
 
 @dataclass
@@ -50,12 +63,12 @@ class Watches:
         """Watch until cancelled."""
         self.of_namespaces = {}
         async with asyncio.TaskGroup() as group:
-            if selection.labels:
-                self.of_cluster.append(self._build_selector(api, group, selection.labels))
+            if selection.by_watch:
+                self.of_cluster.append(self._build_selector(api, group, selection))
             for reflector in self.of_cluster:
                 group.create_task(reflector.run(api), name=f"watch {reflector.kind}")
-            if not selection.labels:
-                for namespace in selection.names or (None,):
+            if not selection.by_watch:
+                for namespace in selection.list_names():
                     self.of_namespaces[namespace] = self.build(api, namespace)
                     group.create_task(self._watch(api, namespace))
 
@@ -93,7 +106,7 @@ class Watches:
             if None in (watched, namespace) or watched == namespace:
                 yield from reflectors
 
-    def _build_selector(self, api: KubernetesApi, group: asyncio.TaskGroup, labels: str) -> Reflector:
+    def _build_selector(self, api: KubernetesApi, group: asyncio.TaskGroup, selection: Selection) -> Reflector:
         """The reflector of namespaces, whose changes start and stop the watches in a namespace."""
         store: Store[str] = Store(lambda manifest: str(manifest["metadata"]["uid"]), get_name)
 
@@ -102,6 +115,8 @@ class Watches:
 
         def select(name: Name, manifest: Manifest | None) -> None:
             _, namespace = name
+            if not selection.shard.has(namespace):
+                return
             if store.get(name) is None:
                 self._remove(namespace)
             elif namespace not in self.of_namespaces:
@@ -109,7 +124,8 @@ class Watches:
                 self.of_namespaces[namespace] = self.build(api, namespace)
                 self._tasks[namespace] = group.create_task(self._watch(api, namespace))
 
-        return Reflector("namespaces", store, find_path, select, {"labelSelector": labels})
+        query = {"labelSelector": selection.labels} if selection.labels else {}
+        return Reflector("namespaces", store, find_path, select, query)
 
     def _remove(self, namespace: str) -> None:
         log.info("namespace %s is no longer selected", namespace)

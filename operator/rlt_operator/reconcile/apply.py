@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from rlt_api.status.conditions import Reason
@@ -15,6 +16,7 @@ from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_core.ray_http import Head, RayTokens, Send, UnreachableError
+from rlt_core.shards import Shard
 from rlt_operator.cache.cache import Cache
 from rlt_operator.observation import Rejection
 from rlt_operator.ray import jobs as ray_jobs
@@ -25,6 +27,22 @@ from rlt_operator.reconcile.run_record import store_record
 from rlt_operator.reconcile.status import carry_newer_fields
 from rlt_operator.reconcile.status_patch import build_status_patch, dump_changed
 from rlt_operator.work_queue import Key
+
+
+def label_shard(plan: Plan, shard: Shard) -> Plan:
+    """Label what the job owns with the shard. A PVC is recognized by its labels, also by another number of shards."""
+    if shard.total == 1:
+        return plan
+    return replace(plan, apply=tuple(_label(each, shard) if _is_owned(each) else each for each in plan.apply))
+
+
+def _is_owned(manifest: Manifest) -> bool:
+    return "ownerReferences" in manifest["metadata"]
+
+
+def _label(manifest: Manifest, shard: Shard) -> Manifest:
+    labels = {**manifest["metadata"].get("labels", {}), names.SHARD_LABEL: str(shard.number)}
+    return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}}
 
 
 async def apply(

@@ -25,6 +25,7 @@ from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi, UnknownResourceError
 from rlt_core.network_status import needs_decision
 from rlt_core.ray_http import Head, RayTokens
+from rlt_core.shards import ALL, Shard
 from rlt_operator.cache.cache import Cache
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.namespaces import get_runtime_policy
@@ -47,6 +48,8 @@ class Sources:
     access: NetworkAccess | None = None
     """Who reaches the pods of jobs, for their NetworkPolicies; None if the jobs get none."""
     tokens: RayTokens = field(default_factory=RayTokens)
+    shard: Shard = ALL
+    """The shard whose number the label of new objects has."""
     undisturbed: dict[Key, Undisturbed] = field(default_factory=dict)
     """The running jobs whose next reconciliation may be about a report alone."""
 

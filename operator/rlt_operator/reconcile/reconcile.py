@@ -18,7 +18,7 @@ from rlt_core.kubernetes.fair_slots import set_urgency
 from rlt_core.ray_http import Send
 from rlt_operator import metrics
 from rlt_operator.observation import choose_progress_interval
-from rlt_operator.reconcile.apply import apply, patch_status, write_status
+from rlt_operator.reconcile.apply import apply, label_shard, patch_status, write_status
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.observe import (
@@ -77,7 +77,7 @@ async def reconcile(sources: Sources, send: Send, events: EventWriter, failures:
     job = observed.job
     target = choose_target(observed)
     await events.restore(job, job.status, now)
-    planned = planned or plan(observed, now)
+    planned = label_shard(planned or plan(observed, now), sources.shard)
     rejection = await apply(api, cache, send, sources.tokens, target.head if target else None, job, planned)
     if planned.submit or planned.stop:
         poller.nudge(key)

@@ -23,9 +23,12 @@ from rlt_core.kubernetes import api_paths, fair_queue, fair_slots
 from rlt_core.kubernetes.client import KubernetesApi
 from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_core.kubernetes.fair_slots import FairSlots
+from rlt_core.shards import Shard
+from rlt_operator import leader_election
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
+from rlt_operator.leader_election import LeaderElection
 from rlt_operator.lifecycle import admission, drain, in_place, restarts, run_record, running, stopping, terminal
 from rlt_operator.memory import attempts, clocks, disruption
 from rlt_operator.memory.parts import PARTS
@@ -418,4 +421,31 @@ def a_job_is_not_read_before_its_cluster_is_created() -> Iterator[None]:
         """The cache is not behind the status write of this process."""
 
     with mock.patch.object(Cache, "refresh_job", refresh_job):
+        yield
+
+
+@contextmanager
+def a_shard_needs_no_shared_lease() -> Iterator[None]:
+    """The Lease of its shard is enough, so that a process without shards leads at the same time."""
+    real = LeaderElection.__init__
+
+    def init(self: LeaderElection, *arguments: Any, **options: Any) -> None:
+        real(self, *arguments, **options)
+        self._shared = None
+
+    with mock.patch.object(LeaderElection, "__init__", init):
+        yield
+
+
+@contextmanager
+def all_numbers_of_shards_share_a_lease() -> Iterator[None]:
+    """The holder of the shared Lease does not say how many shards there are."""
+    with mock.patch.object(Shard, "group", "shards"):
+        yield
+
+
+@contextmanager
+def a_leader_trusts_its_renewal_for_too_long() -> Iterator[None]:
+    """It leads until others may take the Lease, and two seconds longer."""
+    with mock.patch.object(leader_election, "RENEW_DEADLINE_S", leader_election.LEASE_DURATION_S + 2):
         yield

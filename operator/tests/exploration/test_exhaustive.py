@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from exploration.bounds import DEEP, Bounds
 from exploration.fair_slots import RequestBounds
+from exploration.lease_election import ElectionBounds
 from exploration.simulation import simulation
 
 BOUNDS = {
@@ -56,3 +57,10 @@ def test_every_order_of_requests_is_fair_and_loses_no_slot() -> None:
     states = bounds.explore()
     print(f"requests: {states} states")
     assert states > 300
+
+
+def test_no_two_processes_act_on_one_namespace_in_any_order_of_requests() -> None:
+    """Also with different numbers of shards, and with writes that arrive late."""
+    states = ElectionBounds(depth=11 if DEEP else 7).explore()
+    print(f"leases: {states} states")
+    assert states > 1000

@@ -31,6 +31,7 @@ from exploration.invariants import (
     users_objects_are_untouched,
     what_another_version_recorded_stays,
 )
+from exploration.lease_election import ElectionBounds
 from exploration.simulation import simulation
 
 
@@ -41,7 +42,7 @@ class Seeded:
     bug: Callable[[], AbstractContextManager[None]]
     broken: str
     """The invariant."""
-    bounds: Bounds | RequestBounds
+    bounds: Bounds | RequestBounds | ElectionBounds
 
 
 RUNNING = ("running",)
@@ -190,6 +191,9 @@ SEEDED = [
         a_cluster_has_a_job.__name__,
         Bounds(disturbances=1, depth=6, starts=("starting",)),
     ),
+    Seeded(bugs.a_shard_needs_no_shared_lease, "one_process_acts_on_a_namespace", ElectionBounds(depth=4)),
+    Seeded(bugs.all_numbers_of_shards_share_a_lease, "one_process_acts_on_a_namespace", ElectionBounds(depth=5)),
+    Seeded(bugs.a_leader_trusts_its_renewal_for_too_long, "one_process_acts_on_a_namespace", ElectionBounds(depth=7)),
 ]
 
 
