@@ -62,6 +62,10 @@ def _explain_error(error: ValidationError, model: type[BaseModel]) -> InvalidBlo
     return InvalidBlockError("\n".join(lines), next=f"help({model.__name__})")
 
 
+class UnreadableFieldError(Exception):
+    """A field has no valid value (rlt_api/validation/set_aside.py)."""
+
+
 class ApiModel(BaseModel, metaclass=_BlockType):
     """A block of the API. The docstring of each attribute is the description that `kubectl explain` shows."""
 
@@ -84,7 +88,26 @@ class ApiModel(BaseModel, metaclass=_BlockType):
 
     def to_json(self) -> dict[str, Any]:
         """Return the block as in a manifest: camelCase keys, JSON types, without unset fields (None)."""
+        _require_readable(self)
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    if not TYPE_CHECKING:  # with a __getattr__, type checkers would accept any attribute
+
+        def __getattr__(self, name):
+            """Python calls this for a missing attribute: a field is missing only if validation has set it aside."""
+            if name in type(self).model_fields:
+                raise UnreadableFieldError(name)
+            return super().__getattr__(name)
+
+
+def _require_readable(value: object) -> None:
+    """Raise UnreadableFieldError if a field below has no value: pydantic would leave it out."""
+    if isinstance(value, ApiModel):
+        for name in type(value).model_fields:
+            _require_readable(getattr(value, name))
+    elif isinstance(value, list):
+        for each in value:
+            _require_readable(each)
 
 
 class StatusModel(ApiModel):

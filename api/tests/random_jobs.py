@@ -47,14 +47,14 @@ def manifests(seed: int, count: int) -> Iterator[Json]:
 def manifest(random: Random) -> Json:
     """Return one manifest: about three of ten are valid."""
     kind, model = (RUNTIME_KIND, RLRuntimeSpec) if random.random() < 0.15 else (KIND, RLTrainingJobSpec)
-    spec = _runtime(random) if kind == RUNTIME_KIND else _job(random)
+    spec = _runtime(random) if kind == RUNTIME_KIND else random_job(random)
     made = {"apiVersion": f"{GROUP}/{VERSION}", "kind": kind, "metadata": {"name": "sum"}, "spec": spec}
     for _ in range(random.choice((0, 0, 0, 0, 0, 1, 1, 1, 2, 8))):
         random.choice(MUTATIONS)(made, model, random)
     return made
 
 
-def _job(random: Random) -> Json:
+def random_job(random: Random) -> Json:
     if random.random() < 0.2:
         spec = copy.deepcopy(random.choice(CASES).spec)
     else:

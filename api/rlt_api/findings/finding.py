@@ -36,7 +36,7 @@ class Finding:
     """Name of the rule, such as batch-divisibility; schema for types, bounds and unknown fields."""
     involved: tuple[str, ...] = ()
     """Paths of the other fields that the rule reads. Without the job's runtime, a finding counts only if the job itself
-    gives all of them."""
+    gives all of them. For a misspelled field, the field that is meant."""
     edits: tuple[Edit, ...] = ()
     """The alternatives in `fix`, each of which resolves the finding. Empty if the fix needs a decision of the user."""
 

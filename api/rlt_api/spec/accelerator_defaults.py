@@ -21,6 +21,15 @@ MIN_MICRO_BATCH_TOKENS = 16_384
 """Lower bound of training.ppoMaxTokenLenPerDevice's default: verl's default of ppo_max_token_len_per_gpu."""
 ROWS = "MicroBatchSizePerDevice"
 """The last part of the names of fields that count the responses in a micro-batch."""
+DEPENDS_ON = {
+    "rollout.freeCacheEngine": r"rollout(\.mode)?",
+    "training.reference": r"algorithm\.kl(LossCoef|InReward.*)",
+    "training.useDynamicBsz": rf"(training|algorithm)\..*{ROWS}",
+    "training.ppoMaxTokenLenPerDevice": (
+        rf"(training|algorithm)\..*{ROWS}|training\.(useDynamicBsz|contextParallelSize)|data(\.max.*Length)?"
+    ),
+}
+"""Field with a default -> the paths of the fields on which the default depends, as a regular expression."""
 GPU_VENDORS = frozenset({"nvidia.com", "amd.com"})
 
 

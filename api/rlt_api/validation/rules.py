@@ -35,6 +35,7 @@ from rlt_api.rules.metadata import validate_job_name
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec
 from rlt_api.validation import template_shape
+from rlt_api.validation.set_aside import until_unreadable
 
 RULES: list[Rule] = [
     *framework_rules.RULES,
@@ -68,13 +69,14 @@ def list_all_rules() -> list[Rule]:
 
 def validate_job_spec(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
     """Validate the name and the spec of a job."""
-    return [*validate_job_name(name), *storage.validate_resume_from_other_job(name, spec), *validate_spec(spec)]
+    resumed = until_unreadable(storage.validate_resume_from_other_job, name, spec)
+    return [*validate_job_name(name), *resumed, *validate_spec(spec)]
 
 
 def validate_spec(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Validate a spec."""
+    """Validate a spec. A rule that reads a hidden field ends there."""
     rules = [*RULES, *get_framework(spec).rules]
-    yield from (finding for rule in rules for finding in rule(spec))
+    yield from (finding for rule in rules for finding in until_unreadable(rule, spec))
 
 
 def validate_runtime_spec(runtime: RLRuntimeSpec) -> Iterator[Finding]:

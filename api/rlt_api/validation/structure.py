@@ -37,8 +37,11 @@ def report_unknown_field(
     there = [each for each in elsewhere or [] if _bare(each.rpartition(".")[2]) == bare]
     foreign = foreign_names.find_field(name, path) if elsewhere else None
     meant = here or foreign or (there[0] if len(there) == 1 else None) or find_nearest_name(name, known)
-    fix = f"did you mean {meant}?" if meant else f"remove it; known fields: {', '.join(sorted(known)) or 'none'}"
-    return Finding(path, printable(name), "is not a field", fix, rule=rule, edits=() if meant else remove(path))
+    if meant is None:
+        fix = f"remove it; known fields: {', '.join(sorted(known)) or 'none'}"
+        return Finding(path, printable(name), "is not a field", fix, rule=rule, edits=remove(path))
+    place = meant if meant.startswith("spec.") else child_path(path.removesuffix(child_path("", name)), meant)
+    return Finding(path, printable(name), "is not a field", f"did you mean {meant}?", rule=rule, involved=(place,))
 
 
 def convert_errors(error: ValidationError, model: type[ApiModel], path: str) -> Iterator[Finding]:

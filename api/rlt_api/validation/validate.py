@@ -1,7 +1,7 @@
 """Validation of manifests, the same for the command line, the webhook and the operator.
 
 In this order: size, type and bounds of each field, unknown fields, then the rules over several fields (`rules/`), on
-the job and its runtime as one spec. Beside invalid fields, the rules apply to the other given fields.
+the job and its runtime as one spec. Beside invalid fields, the rules apply as far as they do not read them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec, resolve
 from rlt_api.spec.runtime_policy import ANY_RUNTIME, RuntimePolicy, add_default_runtime, validate_runtime_given
 from rlt_api.validation import rules
-from rlt_api.validation.removed_fields import remove_fields
+from rlt_api.validation.set_aside import Readable, hide, set_aside, until_unreadable
 from rlt_api.validation.size import validate_size
 from rlt_api.validation.structure import MAX_FINDINGS, convert_errors, find_nearest_name, report_unknown_field
 
@@ -70,26 +70,26 @@ def validate_job(
     """
     if found := list(validate_structure(spec, RLTrainingJobSpec, "spec")):
         explained = [_explain_unused_option(each, spec) for each in found]
-        others = _remove_invalid_fields(spec, found)
-        if others is None:
-            return Validated(tuple(explained), None)
-        validated = _apply_rules(name, others, runtime, policy, queue_label)
-        return Validated((*explained, *_select_given(validated, others)), None)
-    return _apply_rules(name, spec, runtime, policy, queue_label)
+        others = _set_aside(spec, found)
+        broken = _apply_rules(name, others, runtime, policy, queue_label).findings if others else ()
+        return Validated((*explained, *broken), None)
+    return _apply_rules(name, Readable(spec, frozenset()), runtime, policy, queue_label)
 
 
 def _apply_rules(
-    name: str, spec: Json, runtime: Json | None, policy: RuntimePolicy, queue_label: str | None
+    name: str, readable: Readable, runtime: Json | None, policy: RuntimePolicy, queue_label: str | None
 ) -> Validated:
     """Validate a job's spec with valid types and bounds, with its runtime."""
-    spec = normalize(spec, load_schema(RLTrainingJobSpec))
+    spec = normalize(readable.spec, load_schema(RLTrainingJobSpec))
     merged = resolve(spec, runtime)
     if runtime is not None and (found := list(validate_size(merged, load_schema(RLTrainingJobSpec), "spec"))):
         return Validated(tuple(found), None)
     try:
         resolved = RLTrainingJobSpec.model_validate(merged, by_alias=True, by_name=False)
     except ValidationError as error:  # each of the two is valid, and their combination is not
-        return Validated(tuple(convert_errors(error, RLTrainingJobSpec, "spec")), None)
+        found = [] if readable.hidden else list(convert_errors(error, RLTrainingJobSpec, "spec"))
+        return Validated(tuple(found), None)
+    resolved = hide(resolved, readable.hidden)
     found = rules.validate_job_spec(name, resolved)
     if runtime is None and (policy.unknown or "runtimeRef" in add_default_runtime(spec, policy)):
         found = _independent_of_runtime(found, spec)
@@ -97,8 +97,8 @@ def _apply_rules(
     if runtime is not None:
         try:
             limits = RLRuntimeSpec.model_validate(runtime)
-            found += validate_pools(resolved, limits)
-            found += validate_within_limits(resolved, limits, queue_label)
+            found += until_unreadable(validate_pools, resolved, limits)
+            found += until_unreadable(validate_within_limits, resolved, limits, queue_label)
             found += validate_pod_templates(spec, limits)
         except ValidationError as error:  # the snapshot of a newer version
             found += convert_errors(error, RLRuntimeSpec, "runtime.spec")
@@ -140,18 +140,29 @@ def validate_manifest(
 ) -> tuple[Finding, ...]:
     """Validate a whole RLTrainingJob or RLRuntime; `runtimes` are the specs of the available ones by name."""
     found = list(_validate_envelope(manifest))
-    if found:
+    spec = manifest.get("spec")
+    if any(each.field in ("apiVersion", "kind") for each in found) or not isinstance(spec, Mapping):
         return tuple(found)
-    metadata = manifest["metadata"]
-    spec = manifest["spec"]
-    name = metadata.get("name") or metadata["generateName"] + "x" * GENERATED_SUFFIX_LENGTH
-    found = list(validate_labels_and_annotations(metadata))
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, Mapping) or any(each.rule == "json" for each in found):
+        metadata = {}
+    found += validate_labels_and_annotations(metadata)
+    name = _find_name(metadata)
     if manifest["kind"] == RUNTIME_KIND:
-        return (*validate_object_name(name), *found, *validate_runtime(spec))
+        return (*found, *validate_object_name(name), *validate_runtime(spec))
     reference = add_default_runtime(spec, policy).get("runtimeRef")
     runtime_name = reference.get("name") if isinstance(reference, dict) else None
     runtime = runtimes.get(runtime_name) if isinstance(runtime_name, str) else None
     return (*found, *validate_job(name, spec, runtime, policy, get_queue_label(metadata)).findings)
+
+
+def _find_name(metadata: Json) -> str:
+    """Return the name that the object will have. A valid one for metadata with an error about it."""
+    name = metadata.get("name")
+    prefix = metadata.get("generateName")
+    if name and isinstance(name, str):
+        return name
+    return prefix + "x" * GENERATED_SUFFIX_LENGTH if prefix and isinstance(prefix, str) else "x"
 
 
 def get_queue_label(metadata: Json) -> str | None:
@@ -174,21 +185,11 @@ def validate_structure(value: Json, model: type[ApiModel], path: str) -> Iterato
         yield from convert_errors(error, model, path)
 
 
-def _remove_invalid_fields(spec: Json, invalid: Sequence[Finding]) -> Json | None:
-    """Return the spec without the fields of these findings. None if the rest is invalid, too."""
+def _set_aside(spec: Json, invalid: Sequence[Finding]) -> Readable | None:
+    """Set invalid fields aside, unless they are too many to be listed, or the spec is too large or deep for a copy."""
     if len(invalid) >= MAX_FINDINGS or any(each.rule != "schema" for each in invalid):
-        return None  # too many to be listed, or too large or too deep for a copy
-    others = remove_fields(spec, (each.field for each in invalid))
-    return None if others is None or any(validate_structure(others, RLTrainingJobSpec, "spec")) else others
-
-
-def _select_given(validated: Validated, spec: Json) -> list[Finding]:
-    """Return the rules' findings about given fields alone.
-
-    A default value in place of an invalid field could break a rule that the user's value will not break.
-    """
-    given = set(given_paths(spec, "spec"))
-    return [each for each in validated.findings if validated.spec and {each.field, *each.involved} <= given]
+        return None
+    return set_aside(spec, invalid, lambda rest: validate_structure(rest, RLTrainingJobSpec, "spec"))
 
 
 def _explain_unused_option(finding: Finding, spec: Json) -> Finding:
