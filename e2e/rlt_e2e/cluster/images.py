@@ -28,6 +28,7 @@ def build_image(
     target: str | None = None,
     build_args: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
+    estimate_s: float = 30.0,
 ) -> str:
     """Build `tag` from `dockerfile` and return its image id (64 hex digits). Unchanged layers come from the store.
 
@@ -47,7 +48,7 @@ def build_image(
         command += ["--label", f"{name}={value}"]
     log = cache_folder() / f"image-{_slug(tag)}.log"
     log.unlink(missing_ok=True)
-    with exclusive_lock(cache_folder() / "images.lock"), stage(f"image {tag}", estimate_s=30) as this:
+    with exclusive_lock(cache_folder() / "images.lock"), stage(f"image {tag}", estimate_s=estimate_s) as this:
         _buildah(this, log, *command, "--file", dockerfile, "--tag", tag, context)
     return read_image_id(tag)
 
