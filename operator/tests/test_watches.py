@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 from typing import cast
 
@@ -31,11 +31,13 @@ class Api:
         self.objects: dict[str, list[Manifest]] = defaultdict(list)
         self.changes: dict[str, asyncio.Queue[tuple[str, Manifest]]] = defaultdict(asyncio.Queue)
         self.forbidden: set[str] = set()
+        self.gets: Counter[str] = Counter()
         self.held: dict[str, asyncio.Event] = {}
         """Lists that wait for the event."""
         self.watched: set[str] = set()
 
     async def get(self, path: str) -> Manifest | None:
+        self.gets[path] += 1
         raise UnknownResourceError(404, "Kueue is not installed")
 
     async def list_pages(self, path: str, **query: str) -> AsyncIterator[tuple[Sequence[Manifest], str]]:
@@ -163,6 +165,18 @@ async def test_a_shard_watches_its_namespaces_only(api: Api, labels: str) -> Non
         for each in started:
             each.task.cancel()
         await asyncio.wait([each.task for each in started])
+
+
+async def test_all_namespaces_share_the_search_for_kueue(api: Api) -> None:
+    """Without Kueue it is repeated every five seconds."""
+    api.objects[api_paths.NAMESPACES] = [namespace(each) for each in NAMES]
+    started = Running(api, BY_LABELS)
+    await started.settle()
+    await started.cache.watches.wait()
+    assert len(started.cache.watches.of_namespaces) == len(NAMES)
+    assert api.gets[api_paths.KUEUE] == 1
+    started.task.cancel()
+    await asyncio.wait([started.task])
 
 
 async def test_a_shard_of_given_namespaces_needs_no_watch_of_namespaces(api: Api) -> None:

@@ -85,7 +85,7 @@ class Cache:
     job_lists: dict[str | None, JobList] = field(default_factory=dict)
     """By selected namespace, or under None for all."""
     recent: RecentReads = field(default_factory=RecentReads)
-    """Objects without a watch that many jobs read: namespaces and the RayCluster CRD."""
+    """Objects without a watch that many jobs or namespaces read: namespaces, the RayCluster CRD, Kueue's versions."""
     kuberay: tuple[Manifest, KubeRay] | None = None
     """The RayCluster CRD that was read last, and its fields: parsing them takes long."""
 
@@ -111,7 +111,7 @@ class Cache:
             return api_paths.events(namespace)
 
         queued = {"labelSelector": names.WORKLOAD_LABEL}
-        find_workloads = functools.partial(_find_workloads, api, namespace)
+        find_workloads = functools.partial(_find_workloads, api, self.recent, namespace)
         return [
             jobs,
             pods,
@@ -304,9 +304,9 @@ def get_job(manifest: Manifest) -> Key:
     return metadata["namespace"], metadata.get("labels", {}).get(names.JOB_LABEL, "")
 
 
-async def _find_workloads(api: KubernetesApi, namespace: str | None) -> str:
+async def _find_workloads(api: KubernetesApi, recent: RecentReads, namespace: str | None) -> str:
     """The path of Kueue's Workloads in the version that the API server prefers. Raises UnknownResourceError."""
-    group = await api.get(api_paths.KUEUE)
+    group: Manifest | None = await recent.get(api_paths.KUEUE, api.get)
     if group is None:
         raise UnknownResourceError(404, "Kueue is not installed")
     return api_paths.workloads(namespace, group["preferredVersion"]["version"])
