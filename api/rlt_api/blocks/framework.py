@@ -16,6 +16,9 @@ Package = Annotated[str, StringConstraints(pattern=r"^(https|s3|gs|file)://[^\s]
 Requirement = Annotated[str, StringConstraints(pattern=r"^[^\s][^\n]*$", max_length=512)]
 """A line of a requirements file."""
 
+MAX_STEPS = 16
+"""Maximum number of steps, with the downloads that the operator adds."""
+
 
 class RuntimeEnv(ApiModel):
     """Files and packages that Ray adds to the image for the command, in all pods: a part of Ray's runtime_env."""
@@ -98,8 +101,9 @@ class Framework(ApiModel):
     """The command's total number of steps, if it does not print them as verl does."""
     runtime_env: RuntimeEnv | None = None
     """Files and packages for the command that the image does not contain. Environment variables are in cluster.env."""
-    prepare: Annotated[list[PrepareStep], Field(max_length=16), KeyedBy("name")] = []
+    prepare: Annotated[list[PrepareStep], Field(max_length=MAX_STEPS), KeyedBy("name")] = []
     """Steps before the preflight checks and the program, for all types, such as a download of data. They run one
     after another. With storage.claimName, a step that has succeeded does not run again in later attempts; without it,
-    each new head pod runs all steps. If model.path is a name on the hub and the job has a volume for it, the operator
-    adds the step download-model, which downloads the model once for the volume: see docs/prepare-volume.md."""
+    each new head pod runs all steps. If model or data are on the hub, and the job has a volume for them, the operator
+    adds the steps download-model and download-data, which download them once for the volume: see
+    docs/prepare-volume.md."""

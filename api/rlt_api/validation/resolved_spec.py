@@ -18,9 +18,9 @@ from rlt_api.findings.finding import Finding, printable
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.schema.model_schema import load_schema
 from rlt_api.schema.normalize import normalize
+from rlt_api.spec.hub_downloads import build_download_steps
 from rlt_api.spec.immutability import IMMUTABLE_BLOCKS
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.model_download import build_download_step
 from rlt_api.spec.runtime import resolve
 from rlt_api.spec.training_config import PRESET_REWARD
 from rlt_api.validation.structure import convert_errors
@@ -102,5 +102,5 @@ def _add_dependent_defaults(resolved: dict[str, Any], spec: RLTrainingJobSpec) -
         resolved["rewards"] = [Reward(name=PRESET_REWARD[spec.data.preset]).model_dump(mode="json", by_alias=True)]
     if spec.training.ppo_mini_batch_size is None:
         resolved["training"]["ppoMiniBatchSize"] = spec.training.train_batch_size
-    if step := build_download_step(spec):
-        resolved["framework"]["prepare"].insert(0, step.model_dump(mode="json", by_alias=True))
+    downloads = [step.model_dump(mode="json", by_alias=True) for step in build_download_steps(spec)]
+    resolved["framework"]["prepare"][:0] = downloads

@@ -14,8 +14,8 @@ from rlt_api.rules.evaluation import warn_late_suites
 from rlt_api.rules.memory import explain_long_micro_batch, explain_missing_memory_check
 from rlt_api.rules.services import warn_urls
 from rlt_api.rules.volume_size import warn_small_volume
+from rlt_api.spec.hub_downloads import is_on_hub
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.model_download import is_on_hub
 from rlt_api.validation.environment_warnings import (
     warn_cache_folders,
     warn_environment,

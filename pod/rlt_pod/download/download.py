@@ -1,10 +1,11 @@
-"""Download a model from the Hugging Face hub into the cache of the job's volume.
+"""Download a model or data sets from the Hugging Face hub into the cache of the job's volume.
 
     python3 rlt_pod.pyz download NAME [--revision REVISION]
+    python3 rlt_pod.pyz download --dataset NAME[@REVISION][:CONFIG] ...
 
 Complete files are kept, and a partial file is continued where it ends. The folders are huggingface_hub's: trainer and
-engine find the model there. Without a connection to the hub, a model that was downloaded before is enough. Exit code 1
-with a sentence if the download cannot succeed.
+engine find the files there. Without a connection to the hub, an earlier download is enough. Exit code 1 with a sentence
+if the download cannot succeed.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import argparse
 import fcntl
 import hashlib
 import os
+import re
 import sys
 import time
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 
-from rlt_pod.download.hub_files import Hub, HubError, HubFile, Repository
+from rlt_pod.download.hub_files import Hub, HubError, HubFile, Repository, Source
 from rlt_pod.report.download_report import format_progress
 
 ENDPOINT = "https://huggingface.co"
@@ -48,16 +50,16 @@ class Progress:
             print(format_progress(self.done, self._total), flush=True)
 
 
-def download(hub: Hub, name: str, revision: str, cache: Path) -> Path:
-    """Download what is missing. Returns the folder of the model. Raises HubError, OSError.
+def download(hub: Hub, source: Source, cache: Path) -> Path:
+    """Download what is missing. Returns the folder of the files. Raises HubError, OSError.
 
     Jobs that share the volume download one after another: the later ones find the files.
     """
-    folder = cache / f"models--{name.replace('/', '--')}"
+    folder = cache / source.folder
     try:
-        repository = hub.read_repository(name, revision)
+        repository = hub.read_repository(source)
     except OSError as error:
-        if not (existing := _find_snapshot(folder, revision)):
+        if not (existing := _find_snapshot(folder, source)):
             raise
         print(f"The hub does not answer ({error}): the files of an earlier download are used.")
         return existing
@@ -65,17 +67,17 @@ def download(hub: Hub, name: str, revision: str, cache: Path) -> Path:
     with (folder / "rlt-download.lock").open("w") as lock:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(lock, fcntl.LOCK_EX)
-        return _download_files(hub, repository, folder, revision)
+        return _download_files(hub, repository, folder)
 
 
-def _find_snapshot(folder: Path, revision: str) -> Path | None:
+def _find_snapshot(folder: Path, source: Source) -> Path | None:
     """Find the folder of an earlier download. Its reference is written after its files."""
-    reference = folder / "refs" / revision
+    reference = folder / "refs" / source.revision
     snapshot = folder / "snapshots" / (reference.read_text().strip() if reference.is_file() else "-")
-    return snapshot if (snapshot / "config.json").exists() else None
+    return snapshot if (snapshot / ("." if source.is_data_set else "config.json")).exists() else None
 
 
-def _download_files(hub: Hub, repository: Repository, folder: Path, revision: str) -> Path:
+def _download_files(hub: Hub, repository: Repository, folder: Path) -> Path:
     snapshot = folder / "snapshots" / repository.commit
     progress = Progress(sum(file.size for file in repository.files))
     for file in repository.files:
@@ -86,7 +88,7 @@ def _download_files(hub: Hub, repository: Repository, folder: Path, revision: st
         else:
             progress.add(file.size)
         _link(snapshot / file.name, blob)
-    reference = folder / "refs" / revision
+    reference = folder / "refs" / repository.source.revision
     reference.parent.mkdir(parents=True, exist_ok=True)
     reference.write_text(repository.commit)
     return snapshot
@@ -111,12 +113,14 @@ def _fetch(hub: Hub, repository: Repository, file: HubFile, blob: Path, progress
             problem = str(error)
         failures = 0 if existing > before else failures + 1
         if failures >= ATTEMPTS:
-            raise HubError(f"{repository.name}, file {file.name}: the hub delivers nothing: {problem}. Start it again.")
+            raise HubError(
+                f"{repository.source.name}, file {file.name}: the hub delivers nothing: {problem}. Start it again."
+            )
         if failures:
             time.sleep(min(MAX_DELAY_S, 0.5 * 2**failures))
     if file.is_large and _hash(partial) != file.etag:
         partial.unlink()
-        raise HubError(f"{repository.name}, file {file.name}: its SHA-256 is wrong. Start the download again.")
+        raise HubError(f"{repository.source.name}, file {file.name}: its SHA-256 is wrong. Start the download again.")
     partial.replace(blob)
 
 
@@ -154,15 +158,30 @@ def find_cache() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub")
 
 
+def parse_data_set(text: str) -> Source:
+    """Parse NAME[@REVISION][:CONFIG]. Raises ValueError."""
+    found = re.fullmatch(r"([^@:]+)(?:@([^:]+))?(?::(.+))?", text)
+    if found is None:
+        raise ValueError(text)
+    return Source(found[1], found[2] or "main", is_data_set=True, config=found[3])
+
+
 def main() -> int:
     """Run the program."""
     parser = argparse.ArgumentParser(prog="rlt_pod.pyz download")
-    parser.add_argument("name")
-    parser.add_argument("--revision", default="main")
+    parser.add_argument("name", nargs="?", help="a model")
+    parser.add_argument("--revision", default="main", help="of the model")
+    parser.add_argument(
+        "--dataset", action="append", default=[], type=parse_data_set, metavar="NAME[@REVISION][:CONFIG]"
+    )
     options = parser.parse_args()
+    sources = [*([Source(options.name, options.revision)] if options.name else []), *options.dataset]
+    if not sources:
+        parser.error("name a model or --dataset")
     hub = Hub(os.environ.get("HF_ENDPOINT") or ENDPOINT, os.environ.get("HF_TOKEN"))
     try:
-        print(download(hub, options.name, options.revision, find_cache()))
+        for source in sources:
+            print(download(hub, source, find_cache()), flush=True)
     except (HubError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -11,6 +11,8 @@ from http.client import HTTPMessage, HTTPResponse
 from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
+from rlt_pod.download.data_files import select_data_files
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -35,6 +37,22 @@ class HubError(Exception):
 
 
 @dataclass(frozen=True)
+class Source:
+    """A model on the hub, or a data set."""
+
+    name: str
+    revision: str = "main"
+    is_data_set: bool = False
+    config: str | None = None
+    """Configuration of the data set; None for its default."""
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder in huggingface_hub's cache (file_download.py, repo_folder_name)."""
+        return f"{'datasets' if self.is_data_set else 'models'}--{self.name.replace('/', '--')}"
+
+
+@dataclass(frozen=True)
 class HubFile:
     """A file of a repository."""
 
@@ -48,9 +66,9 @@ class HubFile:
 
 @dataclass(frozen=True)
 class Repository:
-    """A model at one commit."""
+    """A model or data set at one commit."""
 
-    name: str
+    source: Source
     commit: str
     files: tuple[HubFile, ...]
 
@@ -75,20 +93,28 @@ class Hub:
     endpoint: str
     token: str | None
 
-    def read_repository(self, name: str, revision: str) -> Repository:
+    def read_repository(self, source: Source) -> Repository:
         """List the files that the trainer reads. Raises HubError, OSError."""
-        path = f"/api/models/{quote(name)}/revision/{quote(revision, safe='')}?blobs=true"
-        with self._open(path, f"{name}, revision {revision}") as response:
+        kind = "datasets" if source.is_data_set else "models"
+        path = f"/api/{kind}/{quote(source.name)}/revision/{quote(source.revision, safe='')}?blobs=true"
+        with self._open(source, path, f"revision {source.revision}") as response:
             answer = json.load(response)
-        files = tuple(_parse(each) for each in answer["siblings"] if _is_read(each["rfilename"]))
-        return Repository(name, answer["sha"], files)
+        names = [each["rfilename"] for each in answer["siblings"]]
+        if source.is_data_set:
+            read = select_data_files(names, answer.get("cardData") or {}, source.config)
+        else:
+            read = [each for each in names if any(fnmatch(each, pattern) for pattern in PATTERNS)]
+        files = tuple(_parse(each) for each in answer["siblings"] if each["rfilename"] in read)
+        return Repository(source, answer["sha"], files)
 
     def open_file(self, repository: Repository, file: HubFile, start: int) -> HTTPResponse:
         """Request a file from byte `start` on. Raises HubError, OSError."""
-        path = f"/{quote(repository.name)}/resolve/{repository.commit}/{quote(file.name)}"
-        return self._open(path, f"{repository.name}, file {file.name}", {"Range": f"bytes={start}-"} if start else {})
+        source = repository.source
+        kind = "/datasets" if source.is_data_set else ""
+        path = f"{kind}/{quote(source.name)}/resolve/{repository.commit}/{quote(file.name)}"
+        return self._open(source, path, f"file {file.name}", {"Range": f"bytes={start}-"} if start else {})
 
-    def _open(self, path: str, what: str, headers: Mapping[str, str] | None = None) -> HTTPResponse:
+    def _open(self, source: Source, path: str, what: str, headers: Mapping[str, str] | None = None) -> HTTPResponse:
         request = urllib.request.Request(f"{self.endpoint.rstrip('/')}{path}", headers=dict(headers or {}))
         if self.token:
             request.add_header("Authorization", f"Bearer {self.token}")
@@ -99,13 +125,14 @@ class Hub:
                 raise
             code = error.headers.get("X-Error-Code") or ""
             reason = REASONS.get(code, f"the hub answers {error.code} {error.reason}")
-            fix = SECRET if error.code in NO_ACCESS else "Check spec.model.path and spec.model.revision."
-            raise HubError(f"{what} cannot be downloaded: {reason}. {fix}") from error
+            fields = (
+                "the name and the revision in spec.data"
+                if source.is_data_set
+                else "spec.model.path and spec.model.revision"
+            )
+            fix = SECRET if error.code in NO_ACCESS else f"Check {fields}."
+            raise HubError(f"{source.name}, {what} cannot be downloaded: {reason}. {fix}") from error
         return response
-
-
-def _is_read(name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in PATTERNS)
 
 
 def _parse(sibling: dict[str, object]) -> HubFile:

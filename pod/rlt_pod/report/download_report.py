@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 
 PREFIX = "rlt-download: "
+MIB = 2**20
 GIB = 2**30
-LINE = re.compile(rf"^{PREFIX}(\d+\.\d) of (\d+\.\d) GiB \((\d+)%\)$", re.MULTILINE)
+LINE = re.compile(rf"^{PREFIX}\d+\.\d of \d+\.\d [GM]iB \(\d+%\)$", re.MULTILINE)
 
 
 def format_progress(done: int, total: int) -> str:
     """Return the line for `done` of `total` bytes."""
     percent = 100 * done // total if total else 100
-    return f"{PREFIX}{done / GIB:.1f} of {total / GIB:.1f} GiB ({percent}%)"
+    unit, name = (GIB, "GiB") if total >= GIB else (MIB, "MiB")
+    return f"{PREFIX}{done / unit:.1f} of {total / unit:.1f} {name} ({percent}%)"
 
 
 def read_progress(log: str) -> str | None:
