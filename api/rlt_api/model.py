@@ -118,6 +118,10 @@ class StatusModel(ApiModel):
     def _omit_empty(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {name: value for name, value in serialize(self).items() if value not in ([], {})}
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the block as in a manifest. Each field of a status has a value."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
 
 def attribute_docstrings(model: type[ApiModel]) -> dict[str, str]:
     """Return field -> its docstring, from the class and its base classes."""
