@@ -1,6 +1,7 @@
 """`python -m operator_bench`: measure, write out/bench-operator.json and the table of docs/performance.md.
 
-With --quick: 30 jobs, without Kubeflow Trainer and the fleet of nodes, in about three minutes; the page stays as it is.
+With --quick: 30 jobs, without Kubeflow Trainer, the fleet of nodes and the shards, in about three minutes. The page
+stays as it is, also with --only-shards.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from operator_bench.objects import clear, create_namespace, make_job, make_ray_j
 from operator_bench.observer import connecting
 from operator_bench.processes import Operator, Process, make_operator
 from operator_bench.report import render_table, write_page
+from operator_bench.shards import measure_shards
 from rlt_core.job import Manifest
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import KubernetesApi
@@ -55,6 +57,13 @@ def parse_arguments() -> argparse.Namespace:
     command.add_argument("--quick", action="store_true", help="a short form with the ratios only")
     command.add_argument("--jobs", default="100,300,1000", help="numbers of jobs (default 100,300,1000)")
     command.add_argument("--nodes", type=int, default=5000, help="nodes of the fleet (default 5000; 0: without it)")
+    command.add_argument(
+        "--sharded-jobs", type=int, default=10_000, help="running jobs on shards (default 10000; 0: without them)"
+    )
+    command.add_argument(
+        "--shard-minutes", type=float, default=40, help="time for the start of the jobs on shards (default 40)"
+    )
+    command.add_argument("--only-shards", action="store_true", help="the jobs on shards alone")
     command.add_argument("--samples", type=int, default=100, help="jobs created one at a time (default 100)")
     command.add_argument("--output", type=Path, default=ROOT / "out/bench-operator.json", help="file for the figures")
     return command.parse_args()
@@ -76,9 +85,22 @@ class Rows(list[Row]):
 
 
 async def measure(arguments: argparse.Namespace) -> list[Row]:
-    """All rows, in one run on one control plane; the fleet of nodes on its own."""
-    sizes = [30] if arguments.quick else [int(each) for each in arguments.jobs.split(",")]
+    """All rows: one operator on one control plane; the fleet of nodes, and the shards, on their own."""
     found = Rows(arguments.output)
+    if not arguments.only_shards:
+        await _measure_operator(arguments, found)
+    if arguments.nodes and not arguments.quick and not arguments.only_shards:
+        with run_control_plane() as cluster:
+            found.add(rows.describe_fleet(await measure_fleet(cluster, arguments.nodes)))
+    if arguments.sharded_jobs and not arguments.quick:
+        with run_control_plane() as cluster, run_pods(cluster) as kuberay, showing_logs(kuberay):
+            sharded = await measure_shards(cluster, arguments.sharded_jobs, 60 * arguments.shard_minutes)
+            found.add(rows.describe_sharded(sharded))
+    return found
+
+
+async def _measure_operator(arguments: argparse.Namespace, found: Rows) -> None:
+    sizes = [30] if arguments.quick else [int(each) for each in arguments.jobs.split(",")]
     with run_control_plane() as cluster, run_pods(cluster) as kuberay:
         operator = make_operator(cluster)
         with running(operator), showing_logs(operator, kuberay):
@@ -98,10 +120,6 @@ async def measure(arguments: argparse.Namespace) -> list[Row]:
                 await clear(api, "few")
                 set_training(seconds_per_step=STEP_S, total_steps=FOREVER)
                 await _start_many(api, operator, kuberay, template, sizes, found)
-    if arguments.nodes and not arguments.quick:
-        with run_control_plane() as cluster:
-            found.add(rows.describe_fleet(await measure_fleet(cluster, arguments.nodes)))
-    return found
 
 
 async def _compare_creation(
@@ -170,12 +188,13 @@ def main() -> None:
     arguments = parse_arguments()
     obtain_built()  # with a network: the measurement has none
     build_kwok()
-    if not arguments.quick:
+    whole = not arguments.quick and not arguments.only_shards
+    if whole:
         peers.build()
     isolation.enter()
     found = asyncio.run(measure(arguments))
     print(render_table(found))
-    if not arguments.quick:
+    if whole:
         write_page(found)
 
 

@@ -20,7 +20,7 @@ from rlt_e2e.cluster.layout import Layout
 from rlt_e2e.cluster.processes import CLUSTER_VARIABLE
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-READY_S = 120.0
+READY_S = 300.0
 METRICS_PORT = 9001
 CONTROL_PORT = 9002
 TOKEN_KEY = "--ray-token-key=default/rlt-operator-ray-token-key"
@@ -76,8 +76,7 @@ class Process:
 
     def cpu_s(self) -> float:
         """CPU seconds since its start."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        return read_cpu_s(self.pid)
 
     def memory_mb(self, name: str = "VmRSS") -> float:
         """Resident memory in MB; with VmHWM its peak."""
@@ -90,13 +89,16 @@ class Process:
 class Operator(Process):
     """`rlt-operator run` with a service account, as in its pod."""
 
+    port: int = METRICS_PORT
+    """Of its metrics."""
+
     def wait(self) -> None:
         """Wait until it is ready: its cache is complete."""
-        wait_for_ok(self, f"http://127.0.0.1:{METRICS_PORT}/readyz")
+        wait_for_ok(self, f"http://127.0.0.1:{self.port}/readyz")
 
     def metrics(self) -> str:
         """All of its metrics."""
-        return fetch(f"http://127.0.0.1:{METRICS_PORT}/metrics")
+        return fetch(f"http://127.0.0.1:{self.port}/metrics")
 
     def metric_or_zero(self, name: str) -> float:
         """A metric with its labels, as /metrics prints it; 0 if it has no value yet."""
@@ -113,7 +115,9 @@ class Operator(Process):
         return found
 
 
-def make_operator(cluster: Cluster, *, options: Sequence[str] = ()) -> Operator:
+def make_operator(
+    cluster: Cluster, *, options: Sequence[str] = (), name: str = "operator", port: int = METRICS_PORT
+) -> Operator:
     """The operator with a service account that may do everything."""
     layout = cluster.layout
     assert layout
@@ -127,20 +131,27 @@ def make_operator(cluster: Cluster, *, options: Sequence[str] = ()) -> Operator:
         (folder / "ca.crt").write_bytes((layout.certificates / "ca.crt").read_bytes())
         (folder / "namespace").write_text("default")
     program = (sys.executable, "-m", "rlt_operator", "run")
-    run: list[str | Path] = [*program, f"--metrics-port={METRICS_PORT}", TOKEN_KEY, *options]
+    run: list[str | Path] = [*program, f"--metrics-port={port}", TOKEN_KEY, *options]
     command = ["unshare", "--mount", "sh", "-ec", AS_IN_A_POD, folder, *run]
-    port = str(layout.port("kube-apiserver"))
+    api_port = str(layout.port("kube-apiserver"))
     return Operator(
-        "operator",
+        name,
         command,
         layout,
-        {"KUBERNETES_SERVICE_HOST": layout.address, "KUBERNETES_SERVICE_PORT": port, "KUBECONFIG": ""},
+        {"KUBERNETES_SERVICE_HOST": layout.address, "KUBERNETES_SERVICE_PORT": api_port, "KUBECONFIG": ""},
+        port=port,
     )
 
 
 def make_simulator(layout: Layout) -> Process:
     """The Ray heads of all jobs."""
     return Process("simulator", [sys.executable, "-m", "operator_bench.simulator", str(CONTROL_PORT)], layout)
+
+
+def read_cpu_s(pid: int) -> float:
+    """CPU seconds of a process since its start."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 def wait_for_ok(process: Process, url: str) -> None:

@@ -10,6 +10,7 @@ from bench_report import Row
 
 from operator_bench.fleet import HELD_JOBS, Fleet
 from operator_bench.measurements import STATUS_WRITE, Restart, Running, Start, Succeeded, describe
+from operator_bench.shards import Sharded
 
 MAX_REQUESTS = 15.0
 MAX_START_RATIO = 1.15
@@ -24,6 +25,9 @@ STATUS_WRITES_PER_MINUTE = 4.0
 MAX_PEAK_MB = 300.0
 MAX_BLOCKED_S = 0.1
 MAX_RESTART_S = 20.0
+MAX_SHARD_MB = 512.0
+"""The chart's limit of memory is 512 MiB."""
+MAX_SHARD_CORES = 0.9
 MAX_AGE_S = 6.0
 MAX_TO_TRAIN_JOB = 1.5
 
@@ -121,6 +125,30 @@ def describe_running(found: Running) -> Row:
             "reads": reads,
             "requests": dict(found.requests),
         },
+    )
+
+
+def describe_sharded(found: Sharded) -> Row:
+    """CPU, memory and requests of the shards while jobs run."""
+    used = found.used
+    cores = [each / used.seconds for each in used.cpu_s]
+    shards = len(cores)
+    of_leases = sum(number for key, number in used.requests.items() if key.endswith(" leases"))
+    counts = {"status writes": used.requests[STATUS_WRITE], "requests for Leases": of_leases}
+    counts["other requests"] = used.requests.total() - sum(counts.values())
+    rates = {name: number / used.seconds for name, number in counts.items()}
+    listed = ", ".join(f"{rate:.1f} {name}" for name, rate in rates.items())
+    reason = f" of {found.wanted:,}, because {found.limit}," if found.limit else ""
+    return Row(
+        f"{found.count:,}{reason} running jobs on {shards} shards that report a step every 10 s",
+        f"each shard under {MAX_SHARD_MB:.0f} MB and {MAX_SHARD_CORES:.0%} of a core",
+        f"{min(used.jobs):,} to {max(used.jobs):,} jobs, {min(used.memory_mb):.0f} to {max(used.memory_mb):.0f} MB and "
+        f"{min(cores):.1%} to {max(cores):.1%} of a core for a shard; per second of all {listed}, "
+        f"{used.api_server_cpu_s / used.seconds:.1%} of a core of the API server, "
+        f"{used.etcd_written_mb / used.seconds:.2f} MB written by etcd; {used.etcd_stored_mb:.0f} MB stored; "
+        f"{found.restarts} restarts while the jobs started",
+        max(used.memory_mb) < MAX_SHARD_MB and max(cores) < MAX_SHARD_CORES,
+        {**vars(found), "used": {**vars(used), "requests": dict(used.requests)}, "cores": cores, "rates": rates},
     )
 
 

@@ -144,9 +144,9 @@ NAMES = ["default", "team-a", "kube-system", "jobs-1000"]
 @pytest.mark.parametrize("labels", ["", LABELS])
 async def test_a_shard_watches_its_namespaces_only(api: Api, labels: str) -> None:
     shards = [Shard(number, 2) for number in range(2)]
-    api.objects[api_paths.NAMESPACES] = [namespace(each) for each in NAMES]
-    for each in (*NAMES, "late"):
-        api.objects[api_paths.jobs(each)] = [job(each)]
+    api.objects[api_paths.NAMESPACES] = [namespace(name) for name in NAMES]
+    for name in (*NAMES, "late"):
+        api.objects[api_paths.jobs(name)] = [job(name)]
     started = [Running(api, Selection(labels=labels, shard=shard)) for shard in shards]
     try:
         for each in started:
