@@ -63,6 +63,25 @@ def test_an_unreadable_source_is_an_error_with_its_line(source: str) -> None:
     assert str(raised.value).startswith(UNREADABLE[source])
 
 
+@pytest.mark.parametrize(
+    ("source", "file"),
+    [
+        ("# Copyright\n\nfrom trl import GRPOConfig\n\nfor x in range(3):\n    print(x)\n", "script"),
+        ('"""Train a model."""\nimport os\n', "script"),
+        ("import torch\n", "script"),
+        ("print('a')\n", "train.py"),
+    ],
+)
+def test_a_python_program_is_not_read_as_a_shell_script(source: str, file: str) -> None:
+    with pytest.raises(ConvertError, match=f"line 1: it is a Python program.*`echo 'python3 {file}' | rlt convert -`"):
+        convert(source, file)
+
+
+def test_a_binary_file_is_an_error() -> None:
+    with pytest.raises(ConvertError, match="line 1: it is a binary file"):
+        convert("\x7fELF\0\0", "train")
+
+
 def test_a_manifest_has_no_settings_for_the_builtin_trainer() -> None:
     with pytest.raises(ConvertError, match="RayCluster has no settings of a training: use --to command"):
         convert("kind: RayCluster", "source", "builtin")

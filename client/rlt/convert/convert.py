@@ -22,6 +22,8 @@ RENDERED = re.compile(
     rf"managed-by\W+rlt-operator|rendered by `rlt render|{END_OF_FILE}|source\W+{PROGRAM.replace('.', '-')}\b"
 )
 """A label of the operator's manifests, and what every file of `rlt render --target` contains."""
+PYTHON = re.compile(r"(?:\s*(?:#.*)?\n)*(?:import \w|from [\w.]+ import |\"{3}|'{3})")
+"""The beginning of a Python program, after its comments."""
 WIDTH = 118
 
 
@@ -73,6 +75,13 @@ def _convert(text: str, file: str, to: Target) -> Draft:
         raise ConvertError(
             f"line 1: {file} is what rlt or its operator wrote for a job: use the job's file, or print the job with "
             "kubectl get rltrainingjob NAME -o yaml."
+        )
+    if "\0" in text:
+        raise ConvertError("line 1: it is a binary file: pass a script, a config or a manifest.")
+    if PurePath(file).suffix == ".py" or PYTHON.match(text):
+        raise ConvertError(
+            "line 1: it is a Python program, and only running it shows its settings: pass the command line that starts "
+            f"it, such as `echo 'python3 {PurePath(file).name}' | rlt convert -`."
         )
     documents = read_yaml(text, file)
     if documents == []:
