@@ -85,10 +85,10 @@ def test_the_settings_leave_room_on_each_gpu(cluster: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "steps"), [("Qwen/Qwen3-8B", ["download-model"]), ("/mnt/rlt/models/Qwen3-8B", [])])
-def test_the_operator_downloads_a_model_of_the_hub_and_no_other(model: str, steps: list[str]) -> None:
+def test_the_operator_downloads_the_data_and_a_model_of_the_hub(model: str, steps: list[str]) -> None:
     runtime, _, job = write("--model", model)
     prepare = build_resolved_spec(job["spec"], runtime["spec"])["framework"]["prepare"]
-    assert [step["name"] for step in prepare] == steps
+    assert [step["name"] for step in prepare] == [*steps, "download-data"]
 
 
 def test_experts_are_split_over_the_gpus_of_a_node() -> None:

@@ -1,4 +1,4 @@
-"""Shards of the operator: each process reconciles the jobs of its share of the namespaces.
+"""Shards of the operator: each process reconciles the jobs in its namespaces.
 
 The Leases contain all that processes with other numbers of shards need to know (ADR 24).
 """
@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 MAX_SHARDS = 10
-"""The chart's Role names the Leases of so many shards, and the names of their ports have one digit."""
+"""The chart's Role names ten Leases, and the names of the ports have one digit."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ BUILT = {
     "api/rlt_api/rules/model_names.py": "whole names of models, with one .* at the end",
     "api/rlt_api/rules/rewards.py": "compiled, not used",
     "api/rlt_api/spec/reward_rules.py": "compiled, not used",
+    "api/rlt_api/validation/set_aside.py": "the table of the defaults, each with one .* at most",
     "api/rlt_api/validation/template_types.py": "the operator's names of volumes",
     "cli/rlt_cli/field_guide.py": "for rules of the CRD",
     "client/rlt/convert/conditions.py": "a pattern of the user's own script, without nested repetitions",

@@ -78,7 +78,7 @@ class NetworkStatus(StatusModel):
     """Detected facts, with the number of nodes for each."""
     env: Annotated[list[NetworkVariable], CutTo(160)] = []
     """Variables of all pods for network and accelerators, including the user's."""
-    overridden_by_user: Annotated[list[Word], CutTo(256)] = []
+    overridden_by_user: Annotated[list[Word], CutTo(160)] = []
     """Variables of the profile that the user overrides."""
     attach: NetworkAttachment
     """How worker pods attach to the fabric."""

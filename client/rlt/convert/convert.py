@@ -22,7 +22,7 @@ RENDERED = re.compile(
     rf"managed-by\W+rlt-operator|rendered by `rlt render|{END_OF_FILE}|source\W+{PROGRAM.replace('.', '-')}\b"
 )
 """A label of the operator's manifests, and what every file of `rlt render --target` contains."""
-PYTHON = re.compile(r"(?:\s*(?:#.*)?\n)*(?:import \w|from [\w.]+ import |\"{3}|'{3})")
+PYTHON = re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?:import \w|from [\w.]+ import |\"{3}|'{3})")
 """The beginning of a Python program, after its comments."""
 WIDTH = 118
 

@@ -1,4 +1,4 @@
-"""Every order of the requests of processes that compete for Leases, with different numbers of shards.
+"""Every order in which the requests of competing processes arrive, with different numbers of shards.
 
 The elections are real. Their requests wait until the search lets the API server answer, and their clock stands still
 until the search moves it. A task cannot be copied, so that the search repeats the path to each state from the start.

@@ -101,6 +101,7 @@ cat > /checkpoints/configs/verl-11111111/preflight.json <<'RLT_END_OF_FILE'
   "trial": null,
   "engine": null,
   "framework_trial": null,
+  "bucket": null,
   "not_possible": []
 }
 RLT_END_OF_FILE
