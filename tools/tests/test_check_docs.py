@@ -50,7 +50,9 @@ def test_problem_is_found(tmp_path: Path, text: str, message: str) -> None:
 
 def test_an_invalid_job_is_found(tmp_path: Path) -> None:
     found = problems(page_of(tmp_path, f"```yaml\n{JOB}\n```"))
-    assert [message.partition(": ")[0] for message in found if ": none: " not in message] == ["spec.model.fromSeed.seed"]
+    assert [message.partition(": ")[0] for message in found if ": none: " not in message] == [
+        "spec.model.fromSeed.seed"
+    ]
 
 
 def test_correct_page_has_no_problems(tmp_path: Path) -> None:
