@@ -33,7 +33,7 @@ class Image(NamedTuple):
 IMAGES = {
     "operator": Image("operator.Dockerfile", None, f"{OPERATOR_IMAGE}:dev", 2, 60),
     "trainer-cpu": Image("trainer.Dockerfile", "cpu", images.TRAINER, 20, 300),
-    "trainer-cuda": Image("trainer.Dockerfile", "cuda", "localhost/rlt-trainer:cuda", 35, 2400),
+    "trainer-cuda": Image("trainer.Dockerfile", "cuda", "localhost/rlt-trainer:cuda", 35, 2700),
 }
 
 
