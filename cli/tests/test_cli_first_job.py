@@ -84,6 +84,11 @@ def test_the_settings_leave_room_on_each_gpu(cluster: str) -> None:
     assert spec.training.train_batch_size % gpus == 0
 
 
+def test_model_and_data_may_be_in_the_image() -> None:
+    _, _, job = write("--model", "/models/Qwen3-8B", "--data", "/data/train.jsonl")
+    assert job["spec"]["model"]["path"] == "/models/Qwen3-8B"
+
+
 @pytest.mark.parametrize(("model", "steps"), [("Qwen/Qwen3-8B", ["download-model"]), ("/mnt/rlt/models/Qwen3-8B", [])])
 def test_the_operator_downloads_the_data_and_a_model_of_the_hub(model: str, steps: list[str]) -> None:
     runtime, _, job = write("--model", model)

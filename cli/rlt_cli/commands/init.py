@@ -91,7 +91,7 @@ def write_first_job(request: Request, name: str | None, output: str) -> None:
         emit_manifests(first.manifests, output)
     if request.image is None:
         print_message("note: the image is a placeholder: build and push yours, and give it with --image")
-    print_message(f"next: put it into a file, then {program_name()} validate FILE, and kubectl apply -f FILE")
+    print_message(f"next: with the output in FILE, {program_name()} validate FILE, and kubectl apply -f FILE")
 
 
 def complete(beginning: str) -> list[str]:

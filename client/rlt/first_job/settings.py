@@ -1,4 +1,5 @@
-"""The settings of a first job: the first ones, from fast to slow, that the validation accepts without a warning.
+"""The settings of a first job: the first ones, from fast to slow, that the validation accepts without a warning
+about them.
 
 The memory model is the validation's. Nothing is estimated here.
 """
@@ -16,6 +17,7 @@ from rlt_api.rules.engine_memory import CACHE_SHARE, cache_share
 from rlt_api.rules.model_shape import model_shape
 from rlt_api.rules.model_size import model_size
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.validation.unlikely_values import warn_paths_outside_volumes
 from rlt_api.validation.validate import validate_job
 from rlt_api.validation.warnings import find_warnings
 
@@ -48,7 +50,8 @@ def fit_job(request: Request, draft: Mapping[str, Any], runtime: Mapping[str, An
         found = [str(each) for each in validated.findings]
         if validated.spec is not None and not found:
             _require_size(request, validated.spec)
-            found = list(find_warnings(validated.spec))
+            paths = set(warn_paths_outside_volumes(validated.spec))  # a matter of the image, not of the settings
+            found = [each for each in find_warnings(validated.spec) if each not in paths]
             if not found and (cache_share(validated.spec) or 0) >= CACHE_SHARE:
                 return Fitted(spec, validated.spec)
         of_trainer = [str(each) for each in validated.findings if each.rule == "accelerator-memory"]
