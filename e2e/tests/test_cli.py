@@ -5,7 +5,7 @@
 - the page of the cluster shows it;
 - the job keeps the runtime that it started with;
 - it learns while both operators, of rlt and of KubeRay, are killed;
-- it is promoted, because its evaluation has become better.
+- it is promoted, because its evaluation exceeds the minimum.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def build_job() -> Job:
     job["spec"]["training"]["totalSteps"] = STEPS
     job["spec"]["rollout"]["responsesPerPrompt"] = RESPONSES_PER_PROMPT
     job["spec"]["evaluation"] = [
-        {"name": "held-out", "beforeTrain": True, "every": STEPS // 2, "promoteIf": {"gainAbove": 0}}
+        {"name": "held-out", "beforeTrain": True, "every": STEPS // 2, "promoteIf": {"minimum": 0.1}}
     ]
     return job
 
