@@ -17,7 +17,8 @@ from torch.distributed.tensor import DTensor, Shard
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.spec.training_config import RunBucket
-from rlt_trainer.bucket.objects import Objects, open_objects
+from rlt_trainer.bucket.objects import Objects
+from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.resume import resume
 from rlt_trainer.checkpoint.saver import Saver
@@ -63,7 +64,7 @@ def open_rank(place: Place, folder: Path, rank: int, ranks: int) -> tuple[Object
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
     join(rank, ranks)
-    objects = open_objects(RunBucket(url=place.url, endpoint=place.endpoint))
+    objects = S3Objects(RunBucket(url=place.url, endpoint=place.endpoint))
     return objects, folder / f"node-{rank}/checkpoints"
 
 

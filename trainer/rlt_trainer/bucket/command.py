@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 
 from rlt_api.spec.training_config import RunBucket
 from rlt_trainer.bucket.check import check_bucket
-from rlt_trainer.bucket.objects import BucketError, open_objects
-from rlt_trainer.bucket.s3 import get_server
+from rlt_trainer.bucket.objects import BucketError
+from rlt_trainer.bucket.s3 import S3Objects, get_server
 from rlt_trainer.extras import explain_missing
 
 MAX_RETRIES = 2
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         problem, _, fix = missing.partition(": ")
     else:
         try:
-            check_bucket(open_objects(bucket, max_retries=MAX_RETRIES))
+            check_bucket(S3Objects(bucket, max_retries=MAX_RETRIES))
         except BucketError as error:
             problem = error.problem.rstrip(".")
             fix = error.fix

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
-from rlt_api.spec.training_config import RunBucket
 from rlt_trainer.errors import TrainingError
 
 
@@ -59,10 +58,3 @@ class Objects(Protocol):
         0 with a workload identity: then the bucket needs a lifecycle rule that aborts them.
         """
         ...
-
-
-def open_objects(bucket: RunBucket, *, max_retries: int | None = None) -> Objects:
-    """Open the objects of a run. Nothing is sent yet."""
-    from rlt_trainer.bucket.s3 import S3Objects  # it imports this module
-
-    return S3Objects(bucket, max_retries=max_retries)

@@ -85,9 +85,8 @@ class Saver:
                 dict(parts), storage_writer=writer, process_group=self._group, async_stager=self._stager
             )
             saved = cast("Future[Metadata]", pending)
-            self._pending = step, saved
-            if self._uploads:
-                self._pending = step, self._uploads.start(step, score=score, lease=lease, saved=saved)
+            uploaded = self._uploads and self._uploads.start(step, score=score, lease=lease, saved=saved)
+            self._pending = step, uploaded or saved
             return outcomes
         try:
             dcp_save(dict(parts), storage_writer=writer, process_group=self._group)
@@ -130,7 +129,7 @@ class Saver:
 
     def _describe_latest(self) -> str:
         latest = marker.find_latest_step(self._checkpoints)
-        found = "there is no checkpoint yet" if latest is None else f"the latest checkpoint is step-{latest}"
+        found = "no checkpoint exists yet" if latest is None else f"the latest checkpoint is step-{latest}"
         return f"The training continues; {found}."
 
 

@@ -14,7 +14,7 @@ from rlt_api.spec.training_config import TrainingConfig
 from rlt_pod.report.driver_report import METRICS_PORT
 from rlt_pod.report.driver_server import read_token
 from rlt_trainer.bucket.check import abort_leftovers, check_bucket
-from rlt_trainer.bucket.objects import open_objects
+from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.cluster.pods import list_accelerators, training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
@@ -136,7 +136,7 @@ def _open_results(config: TrainingConfig, execution: tuple[int, str] | None) -> 
     if config.bucket is None:
         return None
     validate_extras(config)
-    objects = open_objects(config.bucket)
+    objects = S3Objects(config.bucket)
     check_bucket(objects)
     lease = BucketLease.take(config.bucket, *execution) if execution else None
     abort_leftovers(objects)

@@ -13,7 +13,8 @@ from uuid import uuid4
 from rlt_api.blocks.operations import Observability
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_pod.report.step_history import METRICS_FILE
-from rlt_trainer.bucket.objects import BucketError, Objects, open_objects
+from rlt_trainer.bucket.objects import BucketError, Objects
+from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.checkpoint.marker import COMPLETE
 from rlt_trainer.driver.run import run
 from rlt_trainer.extras import validate_extras
@@ -33,7 +34,7 @@ def run_trial(config: TrainingConfig, *, local: bool = False) -> dict[str, Any]:
     validate_extras(config)
     folder = Path(config.run_directory) / f".preflight-{uuid4().hex[:8]}"
     trial = build_trial_config(config, folder)
-    objects = open_objects(trial.bucket) if trial.bucket else None
+    objects = S3Objects(trial.bucket) if trial.bucket else None
     try:
         run(trial, local=local, port=0)
         metrics = _read_step(folder)

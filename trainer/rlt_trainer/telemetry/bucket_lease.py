@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlt_api.spec.training_config import RunBucket
-from rlt_trainer.bucket.objects import Objects, open_objects
+from rlt_trainer.bucket.objects import Objects
+from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.telemetry.lease import FOLDER, LeaseLostError
 
 
@@ -27,7 +28,7 @@ class BucketLease:
     @classmethod
     def take(cls, bucket: RunBucket, attempt: int, holder: str) -> BucketLease:
         """Take the lease for the Ray job `holder`. Raises LeaseLostError if a later attempt has it, and BucketError."""
-        objects = open_objects(bucket)
+        objects = S3Objects(bucket)
         while True:
             latest = _find_latest(objects)
             found = (objects.read(f"{FOLDER}/{latest}") or b"0").decode()
@@ -38,7 +39,7 @@ class BucketLease:
 
     def check(self) -> None:
         """Raise LeaseLostError if a later program has started. Raises BucketError if that is unknown."""
-        latest = _find_latest(open_objects(self.bucket))
+        latest = _find_latest(S3Objects(self.bucket))
         if latest != self.number:
             raise _lost(self.bucket, f"execution {self.number}", f"execution {latest}")
 

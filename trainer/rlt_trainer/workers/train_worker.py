@@ -26,7 +26,7 @@ from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.bucket.folders import replace_folder
-from rlt_trainer.bucket.objects import open_objects
+from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.checkpoint.bucket_marks import download, remove_downloads
 from rlt_trainer.checkpoint.driver_state import DriverState
 from rlt_trainer.checkpoint.marker import checkpoint_directory
@@ -153,7 +153,7 @@ class TrainWorker:
             reward.model: RewardModel(reward.model, frozen) for reward in config.rewards if reward.model is not None
         }
         set_collective_timeout(config.training.collective_timeout_seconds)  # the groups of the mesh exist now
-        self._objects = open_objects(config.bucket) if config.bucket else None
+        self._objects = S3Objects(config.bucket) if config.bucket else None
         self._saver = Saver(Path(config.run_directory) / "checkpoints", config.checkpoint, self._objects)
         self.telemetry = WorkerTelemetry(
             self._rank,
