@@ -5,7 +5,6 @@ The API server's audit log shows who wrote: the user agent of a replica contains
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import observed as o
 import pytest
+from apiserver.audit_log import read_writes
 from apiserver.conftest import webhook_configuration
 from apiserver.holding_proxy import HoldingProxy
 from apiserver.in_cluster import PODS, Kubernetes, Operator, Webhook
@@ -53,15 +53,10 @@ class Replicas:
 
     def list_writes(self, identity: str, *, since: datetime | None = None) -> list[str]:
         """Verbs and paths of a replica's writes that the API server has received, without writes to the Lease."""
-        layout = self.kubernetes.cluster.layout
-        assert layout
-        entries = [json.loads(line) for line in layout.audit_log.read_text().splitlines()]
         return [
             f"{entry['verb']} {entry['requestURI']}"
-            for entry in entries
-            if identity in entry.get("userAgent", "")
-            and entry["objectRef"]["resource"] != "leases"
-            and (since is None or parse_time(entry["requestReceivedTimestamp"]) >= since)
+            for entry in read_writes(self.kubernetes, identity)
+            if since is None or parse_time(entry["requestReceivedTimestamp"]) >= since
         ]
 
 

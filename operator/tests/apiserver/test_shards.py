@@ -6,7 +6,6 @@ The API server's audit log shows who wrote: the user agent of a process contains
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 
 import observed as o
 import pytest
+from apiserver.audit_log import read_writes
 from apiserver.in_cluster import Kubernetes, Operator
 from apiserver.waiting import eventually
 
@@ -114,15 +114,10 @@ def namespaces_of_each_shard(kubernetes: Kubernetes, prefix: str) -> Iterator[li
 
 def list_writers(kubernetes: Kubernetes, namespace: str) -> set[str]:
     """User agents of the operator's processes that have written in the namespace."""
-    layout = kubernetes.cluster.layout
-    assert layout
-    entries = [json.loads(line) for line in layout.audit_log.read_text().splitlines()]
     return {
         entry["userAgent"]
-        for entry in entries
-        if entry["userAgent"].startswith("rlt-operator/")
-        and entry["objectRef"].get("namespace") == namespace
-        and entry["objectRef"]["resource"] != "leases"
+        for entry in read_writes(kubernetes, "rlt-operator/")
+        if entry["objectRef"].get("namespace") == namespace
     }
 
 
