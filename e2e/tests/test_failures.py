@@ -126,6 +126,7 @@ def signal_rank(cluster: Cluster, namespace: str, name: str, signal: str) -> str
     return worker
 
 
+@pytest.mark.long
 def test_a_killed_rank_is_followed_by_an_attempt_on_the_same_cluster(cluster: Cluster, namespace: str) -> None:
     """No pod is replaced, and the second attempt resumes from the checkpoint of the first."""
     job = build_learning_job("killed", steps=16, save_freq=2)
