@@ -21,7 +21,7 @@ from rlt_e2e.jobs import (
     run_rlt,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 def test_a_suspended_job_without_a_volume_resumes_from_its_bucket(
