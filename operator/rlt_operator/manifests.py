@@ -143,14 +143,17 @@ def _container(status: Mapping[str, Any], *, is_init: bool = False) -> Container
         name=status["name"],
         waiting_reason=waiting.get("reason"),
         waiting_message=waiting.get("message"),
-        termination=Termination(ended.get("reason", ""), ended["exitCode"], ended.get("message", ""))
-        if ended
-        else None,
+        termination=_termination(ended) if ended else None,
         restarts=status.get("restartCount", 0),
         running=running is not None,
         started=_parse_time((running or {}).get("startedAt")),
         is_init=is_init,
     )
+
+
+def _termination(ended: Mapping[str, Any]) -> Termination:
+    finished = _parse_time(ended.get("finishedAt"))
+    return Termination(ended.get("reason", ""), ended["exitCode"], ended.get("message", ""), finished)
 
 
 def _parse_time(text: str | None) -> datetime | None:

@@ -77,6 +77,8 @@ class Termination:
     reason: str
     exit_code: int
     message: str
+    finished: datetime | None = None
+    """When it ended, by the clock of its node."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import observed as o
@@ -123,9 +123,21 @@ def unready(observed: Observed) -> Observed:
     return replace(observed, pods=(*observed.pods[:2], replace(observed.pods[2], ready=False)))
 
 
-def crashed(observed: Observed) -> Observed:
-    ended = Container("ray-worker", termination=Termination("OOMKilled", 137, ""), restarts=1, running=True)
-    return replace(observed, pods=(*observed.pods[:2], replace(observed.pods[2], containers=(ended,))))
+def end_container(observed: Observed, number: int = 2, *, after_start_s: float = 10) -> Observed:
+    """The container of a pod ended, relative to the start of the program."""
+    time = datetime.fromtimestamp(1767323000 + after_start_s, UTC)
+    ended = Container("ray", termination=Termination("OOMKilled", 137, "", time), restarts=1, running=True)
+    pods = list(observed.pods)
+    pods[number] = replace(pods[number], ready=False, containers=(ended,))
+    return replace(observed, pods=tuple(pods))
+
+
+def head_crashed(observed: Observed) -> Observed:
+    return end_container(observed, 0)
+
+
+def crashed_before(observed: Observed) -> Observed:
+    return end_container(observed, after_start_s=-10)
 
 
 def other_head(observed: Observed) -> Observed:
@@ -145,7 +157,9 @@ def unknown_nodes(observed: Observed) -> Observed:
     return replace(observed, nodes=())
 
 
-@pytest.mark.parametrize("change", [unready, crashed, other_head, cordoned, not_ready, unknown_nodes])
+@pytest.mark.parametrize(
+    "change", [unready, head_crashed, crashed_before, other_head, cordoned, not_ready, unknown_nodes]
+)
 def test_an_unhealthy_cluster_is_released(change: Any) -> None:
     failed = fail(change(started(job())))
     assert len(failed.job.status.attempts) == 1
@@ -224,9 +238,33 @@ def test_a_cluster_that_is_not_clear_is_released_without_another_restart(change:
 
 
 def test_a_pod_that_is_lost_meanwhile_is_waited_for() -> None:
-    failed = unready(fail(started(job())))
-    waiting = plan(replace(failed, ray=Ray()), LATER)
-    assert (waiting.submit, waiting.delete_cluster) == (None, None)
+    failed = replace(unready(fail(started(job()))), ray=Ray())
+    waiting = o.after(failed)
+    assert (reason(waiting), current(waiting).execution) == (Reason.CLEARING, 2)
+    assert (plan(waiting, o.NOW).submit, plan(waiting, o.NOW).delete_cluster) == (None, None)
+    released = o.after(waiting, now=LATER)
+    assert "after 120 s, The head is ready, 1 of 2 workers are ready." in (released.job.status.message or "")
+    assert current(released).execution == 1
+
+
+def test_a_worker_whose_container_starts_again_keeps_the_cluster() -> None:
+    """Ray reports the node as lost. The end of the container explains it, without a wait for a disruption."""
+    lost = fail(end_container(started(job())), "The actor died because its node has died.")
+    assert [(each.reason, each.finding) for each in lost.job.status.attempts] == [
+        (Reason.PROGRAM_FAILED, "ContainerOomKilled")
+    ]
+    assert current(lost).execution == 2
+    ended = lost.pods[2].containers[0].termination
+    assert ended
+    waiting = o.after(replace(lost, ray=Ray()))
+    assert (reason(waiting), plan(waiting, o.NOW).submit) == (Reason.CLEARING, None)
+    ready = replace(waiting, pods=(*waiting.pods[:2], replace(waiting.pods[2], ready=True)))
+    check = plan(ready, o.NOW).submit
+    assert check
+    assert check.id == "sum-99999999-2-clear"
+
+    again = fail(run_again(replace(ready, ray=Ray())))  # the container's end explains one failure
+    assert (again.job.status.attempts[-1].finding, current(again).execution) == (None, 3)
 
 
 def test_an_admission_by_kueue_keeps_the_number_of_the_execution() -> None:

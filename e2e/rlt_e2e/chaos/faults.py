@@ -211,6 +211,7 @@ FAULTS = (
     Fault("worker-pod", "a worker pod is deleted without a grace period", kill_worker_pod),
     Fault("head-pod", "the head pod is deleted without a grace period", kill_head_pod),
     Fault("task", "containerd's task of a worker is killed", kill_task),
+    Fault("task-in-place", "the same, `InPlace`", kill_task, restart_policy="InPlace"),
     Fault("operator", f"the operator is killed {OPERATOR_KILLS} times", kill_operator, from_start=True),
     Fault("kuberay", "KubeRay is killed", kill_kuberay),
     Fault("drain", "a node is drained", drain_node),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from rlt_api.status.conditions import Reason
 from rlt_operator.observation import Container, Observed, Pod, Termination
@@ -70,6 +70,24 @@ def describe_crashes(observed: Observed) -> str | None:
         if container.termination and container.termination.exit_code
     ]
     return _describe_crash(ended) if ended else None
+
+
+def list_crashed_workers(observed: Observed) -> list[Pod]:
+    """The workers with a container that has ended since the program started, and that the kubelet starts again."""
+    start_ms = observed.ray.job.start_ms if observed.ray and observed.ray.job else None
+    if start_ms is None:
+        return []
+    started = datetime.fromtimestamp(start_ms // 1000, UTC)
+    return [
+        pod
+        for pod in observed.cluster_pods
+        if not pod.is_head and any(_ended_since(each, started) for each in pod.containers if not each.is_init)
+    ]
+
+
+def _ended_since(container: Container, start: datetime) -> bool:
+    finished = container.termination.finished if container.termination else None
+    return finished is not None and finished >= start
 
 
 def list_waiting_for_head(pods: Sequence[Pod]) -> list[Pod]:

@@ -16,20 +16,21 @@ from rlt_api.status.job_status import Attempt, Phase
 from rlt_core.entrypoint import build_clearance_entrypoint
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.disruption import LOST_NODE, find_drain
+from rlt_operator.diagnosis.pods import list_crashed_workers
 from rlt_operator.diagnosis.progress import extract_error
 from rlt_operator.lifecycle.backoff import count_delay
 from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.submission import submit
-from rlt_operator.memory.clocks import count_seconds_since
-from rlt_operator.observation import Observed
+from rlt_operator.observation import Observed, Pod, Ray
 from rlt_operator.verdict import WAITING_INTERVAL_S, Submission, Verdict
 
 MAX_IN_PLACE = 3
 """Maximum number of executions in place on a RayCluster. Different failures in a row point to something that they have
 in common, such as the full disk of a pod, which only new pods remove. A new RayCluster costs one to two minutes."""
 CLEARANCE_TIMEOUT_S = 120.0
-"""Time after which the check for processes of an earlier execution counts as failed. It ends by itself after 60 s
-(rlt_pod/clear.py); Ray needs some seconds to start it."""
+"""Time after which the check for processes of an earlier execution counts as failed, and in which a worker whose
+container has ended is ready again. The check ends by itself after 60 s (rlt_pod/clear.py); Ray needs some seconds to
+start it."""
 
 C = ConditionType
 
@@ -42,8 +43,9 @@ def can_retry_in_place(observed: Observed, spec: RLTrainingJobSpec, attempt: Att
         return False
     if attempt.reason != Reason.PROGRAM_FAILED or observed.stop_request or observed.job.is_suspended:
         return False
-    log = (ray.log if ray else None) or ""
-    if attempt.node_at_fault or LOST_NODE.search(log) or not _are_pods_healthy(observed, spec):
+    crashed = list_crashed_workers(observed)
+    lost = LOST_NODE.search((ray.log if ray else None) or "") and not crashed
+    if attempt.node_at_fault or lost or not _are_pods_healthy(observed, spec, crashed):
         return False
     return attempt.execution <= MAX_IN_PLACE and not _has_same_finding(attempt, observed.job.status.attempts)
 
@@ -69,15 +71,19 @@ def earlier_execution_remains(observed: Observed, spec: RLTrainingJobSpec, now: 
     if 0 < left <= count_delay(attempts):  # a clock that was set back delays nothing
         message = f"Attempt {attempts[-1].number + 1} starts on the same Ray cluster in {left:.0f} s."
         return _wait(cluster, Reason.RESTARTING, message, requeue_after=left)
-    if ray is None or cluster.status != "True":
+    if ray is None:
         return None
+    if cluster.status != "True":
+        if left < -CLEARANCE_TIMEOUT_S:
+            return _recreate(attempts[-1], cluster, f"after {CLEARANCE_TIMEOUT_S:.0f} s, {cluster.message}")
+        return _wait(cluster, Reason.CLEARING, cluster.message)
     clearance = ray.clearance
     if clearance and clearance.job.status == "SUCCEEDED":
         return _wait(cluster, Reason.CLEARING, "No process of the earlier attempt is left.", cleared=True)
     if clearance and clearance.job.status in ("FAILED", "STOPPED"):
         error = extract_error(clearance.log or clearance.job.message) or "it exited without an error message"
         return _recreate(attempts[-1], cluster, error)
-    if _is_overdue(observed, now):
+    if _is_overdue(ray, now, left):
         waited = ray.unreachable or "processes of the earlier attempt may exist"
         return _recreate(attempts[-1], cluster, f"after {CLEARANCE_TIMEOUT_S:.0f} s, {waited}")
     message = "Waiting until no process of the earlier attempt is left on the Ray cluster."
@@ -89,18 +95,23 @@ def earlier_execution_remains(observed: Observed, spec: RLTrainingJobSpec, now: 
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CLEARING, message))
 
 
-def _are_pods_healthy(observed: Observed, spec: RLTrainingJobSpec) -> bool:
-    """Whether the head has the Ray jobs, and all pods are ready, on healthy nodes, and have lost no container."""
+def _are_pods_healthy(observed: Observed, spec: RLTrainingJobSpec, crashed: Sequence[Pod]) -> bool:
+    """Whether the head has the Ray jobs, and all pods are ready, on healthy nodes, and have lost no container.
+
+    The kubelet starts the containers of the crashed workers again.
+    """
     attempt = observed.attempt
     head = observed.head
     pods = observed.cluster_pods
     if attempt is None or head is None or attempt.head_pod_uid != head.uid:
         return False
-    if build_cluster_ready(observed, spec).status != "True" or not all(pod.ready for pod in pods):
+    others = [pod for pod in pods if pod not in crashed]
+    desired = 1 + sum(group.replicas for group in spec.cluster.workers)
+    if len(pods) < desired or not all(pod.ready for pod in others):
         return False
     if any(pod.deleting and pod.cluster_uid == attempt.ray_cluster_uid for pod in observed.pods):
         return False
-    if any(each.termination and not each.is_init for pod in pods for each in pod.containers):
+    if any(each.termination and not each.is_init for pod in others for each in pod.containers):
         return False
     known = {node.name for node in observed.nodes}
     return all(pod.node in known for pod in pods) and find_drain(pods, observed.nodes) is None
@@ -112,15 +123,13 @@ def _has_same_finding(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
     return bool(before) and before[-1].finding == attempt.finding
 
 
-def _is_overdue(observed: Observed, now: datetime) -> bool:
+def _is_overdue(ray: Ray, now: datetime, left: float) -> bool:
     """Whether the check does not end: counted from its start by the clock of the head, or, if Ray does not answer, from
-    the end of the attempt."""
-    ray = observed.ray
-    started = ray.clearance.job.start_ms if ray and ray.clearance else None
+    the end of the delay."""
+    started = ray.clearance.job.start_ms if ray.clearance else None
     if started is not None:
         return now.timestamp() - started / 1000 > CLEARANCE_TIMEOUT_S
-    ended = observed.job.status.attempts[-1].completion_time
-    return bool(ray and ray.unreachable) and count_seconds_since(ended, now) > CLEARANCE_TIMEOUT_S
+    return bool(ray.unreachable) and left < -CLEARANCE_TIMEOUT_S
 
 
 def _wait(

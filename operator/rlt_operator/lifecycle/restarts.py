@@ -23,7 +23,7 @@ from rlt_operator.conditions import ConditionUpdate, format_time, keep_condition
 from rlt_operator.diagnosis.disruption import LOST_NODE
 from rlt_operator.diagnosis.faulty_node import FaultyNode, find_faulty_node
 from rlt_operator.diagnosis.findings import find_failures
-from rlt_operator.diagnosis.pods import describe_crashes
+from rlt_operator.diagnosis.pods import describe_crashes, list_crashed_workers
 from rlt_operator.lifecycle.backoff import count_delay, get_next_start
 from rlt_operator.lifecycle.in_place import can_retry_in_place, count_delay_in_place
 from rlt_operator.lifecycle.shared_verdicts import release_cluster
@@ -245,7 +245,7 @@ def _count_seconds_to_cause(observed: Observed, failed: ConditionUpdate) -> floa
     if failed.reason == Reason.STOPPED:
         return STOP_CAUSE_S
     log = (observed.ray.log if observed.ray else None) or ""
-    return LOST_NODE_CAUSE_S if LOST_NODE.search(log) else 0
+    return LOST_NODE_CAUSE_S if LOST_NODE.search(log) and not list_crashed_workers(observed) else 0
 
 
 def _count_seconds_since_end(observed: Observed, now: datetime) -> float:

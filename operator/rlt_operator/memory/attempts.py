@@ -16,7 +16,7 @@ from rlt_api.status.job_status import Attempt, CurrentAttempt, Phase
 from rlt_core.job import has_ended, identify
 from rlt_operator.conditions import format_time
 from rlt_operator.memory.attempt_progress import record_progress
-from rlt_operator.observation import Observed, RayCluster
+from rlt_operator.observation import Container, Observed, Pod, RayCluster
 from rlt_operator.verdict import Verdict
 
 MAX_ATTEMPTS = 32
@@ -40,7 +40,8 @@ def track_attempt(observed: Observed) -> Observed:
             stop = None
         attempt = CurrentAttempt(ray_cluster_uid=cluster.uid, execution=attempt.execution, stop=stop)
     tracked = status.model_copy(update={"current_attempt": attempt})
-    return replace(observed, job=replace(observed.job, status=tracked))
+    pods = _forget_earlier_ends(observed.pods, attempt, status.attempts)
+    return replace(observed, job=replace(observed.job, status=tracked), pods=pods)
 
 
 def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> CurrentAttempt | None:
@@ -109,6 +110,23 @@ def _find_restarted(attempts: Sequence[Attempt], verdict: Verdict) -> Attempt | 
     if attempt is None or verdict.phase == Phase.FAILED:
         return None
     return None if has_ended(attempt, attempts) else attempt
+
+
+def _forget_earlier_ends(
+    pods: tuple[Pod, ...], attempt: CurrentAttempt | None, ended: Sequence[Attempt]
+) -> tuple[Pod, ...]:
+    """The pods without the ends of containers that an earlier execution on the same RayCluster explains."""
+    if attempt is None or not ended or ended[-1].ray_cluster_uid != attempt.ray_cluster_uid:
+        return pods
+    if has_ended(attempt, ended):
+        return pods
+    until = datetime.fromisoformat(ended[-1].completion_time)
+    return tuple(replace(pod, containers=tuple(_forget_end(each, until) for each in pod.containers)) for pod in pods)
+
+
+def _forget_end(container: Container, until: datetime) -> Container:
+    finished = container.termination.finished if container.termination else None
+    return replace(container, termination=None) if finished and finished <= until else container
 
 
 def _is_readmitted(attempt: CurrentAttempt, cluster: RayCluster) -> bool:

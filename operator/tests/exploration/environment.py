@@ -87,6 +87,14 @@ def pods_start(world: World) -> bool:
     return bool(pending)
 
 
+def containers_start_again(world: World) -> bool:
+    """The kubelet has started the containers that ended."""
+    ended = [pod for pod in world.pods if _is_alive(pod) and _has_ended(pod)]
+    for pod in ended:
+        _set_ready(world, pod, True)
+    return bool(ended)
+
+
 def garbage_is_collected(world: World) -> bool:
     """Objects without owner are deleted; pods start to terminate."""
     return world.server.collect_garbage()
@@ -121,6 +129,15 @@ def program_fails(world: World) -> bool:
 def program_fails_again(world: World) -> bool:
     """The same, of any program or check of a job with restartPolicy InPlace."""
     return program_fails(world)
+
+
+def container_of_a_worker_ends(world: World) -> bool:
+    """A container ends, and with it the program of a job with restartPolicy InPlace."""
+    workers = [pod for pod in _list_owned_pods(world, "worker") if _is_alive(pod) and not _has_ended(pod)]
+    if not any(pod["status"]["phase"] == "Running" for pod in workers) or not program_fails(world):
+        return False
+    _set_ready(world, workers[0], False)
+    return True
 
 
 # Nodes and networks
@@ -317,6 +334,7 @@ def rival_ends(world: World) -> bool:
 EXPECTED: tuple[Happening, ...] = (
     kuberay_creates_pods,
     pods_start,
+    containers_start_again,
     garbage_is_collected,
     pods_terminate,
     ray_answers_again,
@@ -347,7 +365,7 @@ DISTURBANCES: tuple[Happening, ...] = (
 BREAKAGES: tuple[Happening, ...] = (user_breaks_the_operator, user_blocks_the_operator)
 RIVALS: tuple[Happening, ...] = (rival_takes_accelerators,)
 LOSSES: tuple[Happening, ...] = (rollout_pod_is_evicted,)
-FAILURES: tuple[Happening, ...] = (program_fails_again,)
+FAILURES: tuple[Happening, ...] = (program_fails_again, container_of_a_worker_ends)
 
 
 def build_world(
@@ -462,6 +480,21 @@ def _evict(world: World, pods: Sequence[Manifest]) -> bool:
     _update_pod(world, {**pod, "status": {**pod["status"], "conditions": conditions}})
     world.server.mark_deleted(f"{PODS}/{pod['metadata']['name']}")
     return True
+
+
+def _has_ended(pod: Manifest) -> bool:
+    """Whether a container has ended and is not ready again."""
+    conditions = pod["status"].get("conditions", [])
+    return "containerStatuses" in pod["status"] and conditions[0]["status"] == "False"
+
+
+def _set_ready(world: World, pod: Manifest, ready: bool) -> None:
+    """Let the pod's container run, or end now."""
+    status = {**pod["status"], "conditions": [{"type": "Ready", "status": str(ready)}]}
+    if not ready:
+        ended = {"exitCode": 137, "reason": "Error", "finishedAt": world.server.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        status["containerStatuses"] = [{"name": "ray-worker", "restartCount": 1, "lastState": {"terminated": ended}}]
+    _update_pod(world, {**pod, "status": status})
 
 
 def _get_group(pod: Manifest) -> str:

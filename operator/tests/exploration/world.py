@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from exploration.api_server import WATCHED, ApiServer, Change
+from exploration.api_server import START, WATCHED, ApiServer, Change
 from exploration.process import Crash, Fault, Process, Transport
 from exploration.simulation import CLOCK, run_at, run_now
 from exploration.symmetry import canonicalize
@@ -199,7 +199,10 @@ class World:
             if job_id not in jobs:
                 return 404, f"Job {job_id} does not exist"
             state = {"STOPPING": "RUNNING"}.get(jobs[job_id], jobs[job_id])
-            return 200, json.dumps({"status": state, "driver_node_id": "head"})
+            job: dict[str, Any] = {"status": state, "driver_node_id": "head"}
+            if self.in_place and not job_id.endswith("-clear"):
+                job["start_time"] = round(START.timestamp() * 1000)
+            return 200, json.dumps(job)
         if request.path.startswith("/api/v0/logs/file") and f"{RECORD_SUFFIX}&" in request.path:
             return 200, RECORD
         return 404, "no such page"
