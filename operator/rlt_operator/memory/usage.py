@@ -99,6 +99,16 @@ def continue_usage(usage: Usage | None, report: ProgressReport, now: datetime) -
     return count(usage, held, starts, Program(report.phases), counted, math.floor(now.timestamp()))
 
 
+def end_usage(usage: Usage, now: datetime) -> Usage:
+    """The usage of a job that was deleted now. What its program has not saved is lost."""
+    if not usage.accelerators and usage.run is None:
+        return usage
+    counted = _parse(usage.observed_time)
+    began = {state: -math.inf for state in (usage.state,) if state in ("starting", "running", "idle")}
+    held = [Held(counted, usage.accelerators)]
+    return count(usage, held, Starts(**began), Program(has_ended=True), counted, math.floor(now.timestamp()))
+
+
 def count(old: Usage | None, held: Sequence[Held], starts: Starts, program: Program, counted: int, end: int) -> Usage:
     """Add what was held from `counted` to `end`. Pods that were held then and are gone count to the end.
 
