@@ -61,6 +61,7 @@ USED_WITH_LABELS = {"/namespaces": {"get", "list", "watch"}}
 """The same, with namespaces that are selected by labels."""
 USED_IN_RELEASE_NAMESPACE = {
     "/secrets": {"get", "patch", "create"},
+    "/configmaps": {"get", "create", "patch"},
     "coordination.k8s.io/leases": {"get", "update", "create"},
 }
 """The same for the namespace of the release."""

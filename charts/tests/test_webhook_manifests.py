@@ -96,7 +96,7 @@ def test_cert_manager_issues_the_certificate_that_the_webhook_reads(render: Rend
     assert injected == f"rlt-system/{certificate['metadata']['name']}"
     assert certificate["spec"]["dnsNames"] == ["rlt-operator-webhook.rlt-system.svc"]
     roles = {role["metadata"]["name"] for role in of_kind(manifests, "Role")}
-    assert roles == {"rlt-operator-leader-election", "rlt-operator-ray-token-key"}
+    assert roles == {"rlt-operator-leader-election", "rlt-operator-ray-token-key", "rlt-operator-usage-records"}
 
 
 def test_without_the_webhook_no_manifest_mentions_it(render: Render) -> None:

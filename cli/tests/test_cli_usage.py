@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import date
 from typing import Any
 
 import pytest
 from click import BadParameter
 
-from rlt_cli.commands.usage import parse_price
-from rlt_cli.pages.usage import Bill, add_bills, describe_usage, format_bills, name_accelerator, select_jobs
+from rlt_cli.commands.usage import parse_price, parse_since
+from rlt_cli.pages.usage import (
+    Bill,
+    add_bills,
+    describe_usage,
+    format_bills,
+    merge_deleted,
+    name_accelerator,
+    select_jobs,
+)
+from rlt_core.usage_record import reduce_job
 
 PARTS = ("queued", "starting", "generate", "update", "sync", "evaluate", "idle", "lost", "unreported")
 
@@ -86,10 +96,42 @@ def test_the_accelerator_of_a_job_without_nodes_is_its_resource() -> None:
     assert name_accelerator({"metadata": {}, "status": {}}) == "unknown"
 
 
-def test_since_selects_jobs_that_held_accelerators() -> None:
-    assert select_jobs([*JOBS, {"metadata": {}}], None) == JOBS
-    assert select_jobs(JOBS, datetime(2026, 1, 1, tzinfo=UTC)) == JOBS
-    assert select_jobs(JOBS, datetime(2026, 1, 3, tzinfo=UTC)) == []
+def test_since_counts_what_was_used_from_the_start_of_its_day() -> None:
+    trained = job("trained", idle=100, update=900)
+    trained["status"]["usage"]["days"] = [
+        {"day": "2025-12-31", "by": {"idle": 100, "update": 400}},
+        {"day": "2026-01-01", "by": {"update": 300}},
+        {"day": "2026-01-02", "by": {"update": 200}},
+    ]
+    earlier = job("earlier", update=60)
+    earlier["status"]["usage"]["days"] = [{"day": "2025-12-30", "by": {"update": 60}}]
+    jobs = [trained, earlier, {"metadata": {}}]
+    assert select_jobs(jobs, None) == [trained, earlier]
+    bills = add_bills(select_jobs(jobs, date(2026, 1, 1)), "job", {"h100": 3600})
+    assert [(each.group, each.accelerator_seconds, each.cost) for each in bills] == [("a/trained", 500, 500)]
+    assert +Counter(bills[0].by) == {"update": 500}
+    assert select_jobs(jobs, date(2026, 1, 3)) == []
+
+
+def test_a_deleted_job_counts_unless_it_exists() -> None:
+    existing = job("sum", update=200)
+    earlier = job("sum", update=100)
+    for number, each in enumerate((existing, earlier)):
+        each["metadata"]["uid"] = f"uid-{number}"
+    recorded = reduce_job(existing)
+    assert recorded
+    stale = {**recorded, "status": {"usage": {**recorded["status"]["usage"], "acceleratorSeconds": 1}}}
+    merged = merge_deleted([existing], [stale, earlier])
+    assert merged == [existing, earlier]
+    (bill,) = add_bills(select_jobs(merged, None), "job", {"h100": 3600})
+    assert (bill.group, bill.jobs, bill.accelerator_seconds, bill.cost) == ("a/sum", 2, 300, 300)
+    assert name_accelerator(recorded) == name_accelerator(existing) == "h100"
+
+
+def test_a_window_is_at_most_what_jobs_keep() -> None:
+    assert parse_since("30d").seconds == 30 * 86400
+    with pytest.raises(BadParameter, match="use at most 30d"):
+        parse_since("31d")
 
 
 def test_the_line_of_a_job_that_has_used_nothing_has_no_shares() -> None:

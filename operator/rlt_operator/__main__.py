@@ -82,6 +82,7 @@ async def _run_operator(options: argparse.Namespace) -> None:
         token_key=KeyLocation(*options.ray_token_key) if options.ray_token_key else None,
         lease=LeaseLocation(*options.leader_election_lease) if options.leader_election_lease else None,
         runtimes=_build_runtime_policy(options),
+        usage_records=options.usage_records,
     )
 
 
@@ -163,6 +164,12 @@ def _add_run(commands: Commands) -> None:
         metavar="NAMESPACE/NAME",
         help="Secret with the key from which the tokens of jobs are derived, created if it does not exist; without it "
         "the heads of running jobs cannot be reached after a restart",
+    )
+    run.add_argument(
+        "--usage-records",
+        metavar="NAMESPACE",
+        help="store the usage of deleted jobs in ConfigMaps of this namespace, for rlt usage; without it their "
+        "usage is deleted with them",
     )
     _add_runtime_options(run)
     _add_network_policy_options(run)

@@ -25,6 +25,7 @@ from rlt_operator import http_server, metrics
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.watches import Selection
 from rlt_operator.crd_check import CrdCheck
+from rlt_operator.deleted_jobs import DeletedJobs
 from rlt_operator.http_server import Ports
 from rlt_operator.leader_election import LeaderElection, LeaseLocation, create_identity
 from rlt_operator.leadership import FencedApi, Leadership, fence
@@ -58,10 +59,11 @@ async def run(
     runtimes: RuntimePolicy,
     lease: LeaseLocation | None,
     token_key: KeyLocation | None,
+    usage_records: str | None,
 ) -> None:
     """Run until SIGTERM or SIGINT. Without a Lease this process leads from the start; a shard needs one.
 
-    `certificate`: where the leader stores the webhook's certificate, if the operator creates it.
+    `certificate`, `usage_records`: where the leader stores the webhook's own certificate and the usage of deleted jobs.
 
     Raises ApiError if the jobs or the Lease cannot be read, for example without the CRD, and LeadershipLostError.
     """
@@ -97,12 +99,14 @@ async def run(
         kopf_watch = KopfWatch()
         poller = RayPoller(send, queue.wake)
         sources = Sources(api, Cache(queue.wake, kopf_watch.select), poller, runtimes, access, tokens, selection.shard)
+        deleted = DeletedJobs(usage_records)
+        sources.cache.jobs.on_removed = deleted.note
         events = EventWriter(api)
         failures = Failures(api, sources.cache, events, crds.check_and_describe)
         stack.push_async_callback(events.flush)
         stack.push_async_callback(sources.poller.close)
         stack.push_async_callback(queue.close)
-        reconciliation = Reconciliation(api, selection, sources, token_key, queue, kopf_watch, crds, synced)
+        reconciliation = Reconciliation(api, selection, sources, token_key, queue, kopf_watch, crds, deleted, synced)
         tasks.append(start(reconciliation.run(stack), stack))
         await wait_for_first(tasks)
     log.info("stopped")
@@ -120,6 +124,7 @@ class Reconciliation:
     queue: WorkQueue
     kopf_watch: KopfWatch
     crds: CrdCheck
+    deleted: DeletedJobs
     synced: asyncio.Event
     """Set when the cache is complete."""
 
@@ -147,7 +152,7 @@ class Reconciliation:
         self.sources.tokens.key = await load_token_key(self.api, self.token_key)
         self.queue.start()
         await delete_unused_programs(self.api, self.sources.cache)
-        await asyncio.Event().wait()
+        await self.deleted.record(self.api)
 
 
 def _count_from(cache: Cache) -> None:

@@ -327,6 +327,10 @@ class CurrentAttempt(ApiModel):
     """The request to stop the program."""
 
 
+MAX_USAGE_DAYS = 31
+"""Days of status.usage.days: the bills of a month."""
+
+
 class UsageParts(ApiModel):
     """Accelerator seconds, divided by what the accelerators did."""
 
@@ -363,6 +367,15 @@ class RunUsage(ApiModel):
     """The program's part of usage.by. Each report of the program divides it again."""
 
 
+class UsageDay(ApiModel):
+    """The part of status.usage of a day."""
+
+    day: Word
+    """The day in UTC, such as 2026-01-02."""
+    by: UsageParts
+    """The parts of the day. They change until the program that ran on it ends."""
+
+
 class Usage(ApiModel):
     """The accelerators that the pods of the job held, times the seconds that they held them: from the time when a pod
     has a node until it ends. Written with other changes of the status, so that a running job is a few seconds behind,
@@ -372,6 +385,9 @@ class Usage(ApiModel):
     """Total of all parts. 3600 are an accelerator hour."""
     by: UsageParts
     """The parts of the total."""
+    days: Annotated[list[UsageDay], CutTo(MAX_USAGE_DAYS)] = []
+    """The parts of each of the latest 31 days on which the pods held accelerators, in order. Of a job that has more
+    days, the first entry has everything up to the end of its day."""
     observed_time: Time
     """Time until which the usage is counted (RFC 3339, UTC)."""
     accelerators: Count

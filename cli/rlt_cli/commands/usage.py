@@ -7,13 +7,19 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from rlt.deleted_jobs import list_deleted_jobs
+from rlt.job_state import Job
 from rlt.kube_context import KubeContext
+from rlt_api.status.job_status import MAX_USAGE_DAYS
 from rlt_cli.connection import connect, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, get_width, output_option, print_message
-from rlt_cli.pages.usage import GROUPS, add_bills, format_bills, name_accelerator, select_jobs
-from rlt_core.job import Manifest
+from rlt_cli.pages.usage import GROUPS, add_bills, format_bills, merge_deleted, name_accelerator, select_jobs
+
+DAY_S = 24 * 3600
+MAX_SINCE_D = MAX_USAGE_DAYS - 1
+"""Days before today in the days of a job."""
 
 
 def parse_price(text: str) -> tuple[str, float]:
@@ -28,14 +34,24 @@ def parse_price(text: str) -> tuple[str, float]:
     return name.lower(), price
 
 
+def parse_since(text: str) -> Duration:
+    """Parse 7d. Raises BadParameter."""
+    since = parse_duration(text)
+    if since.seconds > MAX_SINCE_D * DAY_S:
+        raise click.BadParameter(
+            f"{text!r} is too long: use at most {MAX_SINCE_D}d, as jobs keep {MAX_USAGE_DAYS} days."
+        )
+    return since
+
+
 @click.command()
 @click.option("-A", "--all-namespaces", is_flag=True, help="Add up the jobs of all namespaces.")
 @click.option("-l", "--selector", help="Add up only jobs that match this label selector, such as team=a.")
 @click.option(
     "--since",
-    type=parse_duration,
+    type=parse_since,
     metavar="DURATION",
-    help="Only jobs that held accelerators in this time, such as 7d, with all they used.",
+    help=f"Only what was used in this time, such as 7d, from the start of the first day (UTC); at most {MAX_SINCE_D}d.",
 )
 @click.option("--by", type=click.Choice(GROUPS), default="job", show_default=True, help="What a row adds up.")
 @click.option(
@@ -46,6 +62,13 @@ def parse_price(text: str) -> tuple[str, float]:
     metavar="ACCELERATOR=PRICE",
     help="Price of an accelerator hour, such as h100=2.5. Can be repeated.",
 )
+@click.option(
+    "--operator-namespace",
+    default="rlt-system",
+    show_default=True,
+    metavar="NAMESPACE",
+    help="Namespace of the operator, which has the usage of deleted jobs.",
+)
 @kube_context_options
 @output_option()
 def command(
@@ -54,15 +77,20 @@ def command(
     since: Duration | None,
     by: str,
     prices: tuple[tuple[str, float], ...],
+    operator_namespace: str,
     kube_context: KubeContext,
     output: str,
 ) -> None:
-    """Show the accelerator hours of jobs, and what the accelerators did.
+    """Show the accelerator hours of jobs, also of deleted ones, and what the accelerators did.
 
-    The hours are what the pods of a job held. They are part of the job: deleted jobs are not counted.
+    The hours are what the pods of a job held. With a selector, deleted jobs are left out: their record has no labels.
     """
-    jobs = run(_list_jobs(all_namespaces, selector, kube_context))
-    used = select_jobs(jobs, datetime.now(UTC) - timedelta(seconds=since.seconds) if since else None)
+    records = None if selector else operator_namespace
+    jobs = run(_list_jobs(all_namespaces, selector, records, kube_context))
+    first = (datetime.now(UTC) - timedelta(seconds=since.seconds)).date() if since else None
+    used = select_jobs(jobs, first)
+    if first:
+        print_message(f"used since {first} 00:00 UTC")
     bills = add_bills(used, by, dict(prices))
     if prices and (missing := {name_accelerator(job) for job in used} - {name for name, _ in prices}):
         names = ", ".join(sorted(missing))
@@ -75,6 +103,13 @@ def command(
         print_message("no job has held accelerators")
 
 
-async def _list_jobs(all_namespaces: bool, selector: str | None, kube_context: KubeContext) -> list[Manifest]:
+async def _list_jobs(
+    all_namespaces: bool, selector: str | None, records: str | None, kube_context: KubeContext
+) -> list[Job]:
+    """The jobs, with the deleted ones if the namespace of their records is given."""
     async with connect(kube_context) as connection:
-        return await connection.list_jobs(all_namespaces=all_namespaces, selector=selector)
+        jobs = await connection.list_jobs(all_namespaces=all_namespaces, selector=selector)
+        if records is None:
+            return [*jobs]
+        deleted = await list_deleted_jobs(connection, records, print_message, all_namespaces=all_namespaces)
+        return merge_deleted(jobs, deleted)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from typing import Any
 
 from rlt.job_state import Job
 from rlt.metric_text import format_number
 from rlt_api.status.job_status import UsageParts
 from rlt_cli.table import format_table
+from rlt_core.usage_record import PRODUCT
 
 SECONDS_PER_HOUR = 3600
-PRODUCT = "product "
-"""Start of the fact in status.network.evidence that names the accelerator."""
 GROUPS = ("job", "namespace", "model", "accelerator")
 """What `rlt usage --by` adds up."""
 
@@ -60,7 +59,7 @@ def name_accelerator(job: Job) -> str:
 
 
 def list_parts(usage: Mapping[str, Any]) -> dict[str, int]:
-    """The parts of status.usage.by, in the order of the API. A part of a newer operator is left out."""
+    """The parts of status.usage or one of its days, in the order of the API. A part of a newer operator is left out."""
     return {name: usage["by"].get(name, 0) for name in UsageParts.model_fields}
 
 
@@ -73,10 +72,25 @@ def describe_usage(usage: Mapping[str, Any]) -> str:
     return f"{text}: {parts}" if parts else text
 
 
-def select_jobs(jobs: Iterable[Job], since: datetime | None) -> list[Job]:
-    """The jobs that have held accelerators, since a time if one is given."""
+def merge_deleted(jobs: Sequence[Job], deleted: Iterable[Job]) -> list[Job]:
+    """The jobs and the deleted ones. A job that still exists counts as it is now."""
+    existing = {job["metadata"]["uid"] for job in jobs}
+    return [*jobs, *(job for job in deleted if job["metadata"]["uid"] not in existing)]
+
+
+def select_jobs(jobs: Iterable[Job], since: date | None) -> list[Job]:
+    """The jobs that have held accelerators. With a day, those that have since, with what they used from its start."""
     used = [(job, usage) for job in jobs if (usage := get_usage(job))]
-    return [job for job, each in used if since is None or datetime.fromisoformat(each["observedTime"]) >= since]
+    if since is None:
+        return [job for job, _ in used]
+    windows = ((job, _cut_usage(usage, since)) for job, usage in used)
+    return [{**job, "status": {**job["status"], "usage": cut}} for job, cut in windows if cut["acceleratorSeconds"]]
+
+
+def _cut_usage(usage: Mapping[str, Any], since: date) -> dict[str, Any]:
+    days = [list_parts(each) for each in usage.get("days", []) if each["day"] >= since.isoformat()]
+    by = {name: sum(each[name] for each in days) for name in UsageParts.model_fields}
+    return {**usage, "acceleratorSeconds": sum(by.values()), "by": by}
 
 
 def add_bills(jobs: Iterable[Job], by: str, prices: Mapping[str, float]) -> list[Bill]:

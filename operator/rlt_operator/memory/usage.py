@@ -26,6 +26,7 @@ from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import RunUsage, Usage, UsageParts
 from rlt_core.job import has_ended
 from rlt_operator.conditions import format_time
+from rlt_operator.memory.usage_days import add_days, split_days
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import Verdict
 
@@ -98,6 +99,16 @@ def continue_usage(usage: Usage | None, report: ProgressReport, now: datetime) -
     return count(usage, held, starts, Program(report.phases), counted, math.floor(now.timestamp()))
 
 
+def end_usage(usage: Usage, now: datetime) -> Usage:
+    """The usage of a job that was deleted now. What its program has not saved is lost."""
+    if not usage.accelerators and usage.run is None:
+        return usage
+    counted = _parse(usage.observed_time)
+    began = {state: -math.inf for state in (usage.state,) if state in ("starting", "running", "idle")}
+    held = [Held(counted, usage.accelerators)]
+    return count(usage, held, Starts(**began), Program(has_ended=True), counted, math.floor(now.timestamp()))
+
+
 def count(old: Usage | None, held: Sequence[Held], starts: Starts, program: Program, counted: int, end: int) -> Usage:
     """Add what was held from `counted` to `end`. Pods that were held then and are gone count to the end.
 
@@ -108,21 +119,27 @@ def count(old: Usage | None, held: Sequence[Held], starts: Starts, program: Prog
     before = sum(each.accelerators for each in held if each.since <= counted)
     gone = max(0, old.accelerators - before) if old else 0
     added = Counter[str]()
+    added_days = Counter[str]()
     for each in (*held, Held(counted, gone)):
-        for state, seconds in _split_time(min(max(each.since, counted), end), end, starts):
+        start = min(max(each.since, counted), end)
+        for state, seconds in _split_time(start, end, starts):
             added[state] += seconds * each.accelerators
+        for day, seconds in split_days(start, end):
+            added_days[day] += seconds * each.accelerators
     earlier = old.run if old else None
     closed = _subtract(old.by, earlier.by) if old and earlier else (old.by.model_dump() if old else {})
     closed = _add(closed, {name: added[name] for name in ("queued", "starting", "idle")})
     run = None
     if earlier or added["running"] or starts.find_state(end) == "running":
-        start = _parse(earlier.start_time) if earlier else round(max(counted, min(starts.running, end)))
-        run = _divide(earlier, start, added["running"], program, end)
+        began = _parse(earlier.start_time) if earlier else round(max(counted, min(starts.running, end)))
+        run = _divide(earlier, began, added["running"], program, end)
         keeps_all = program.has_succeeded or not program.has_ended
         closed = _add(closed, run.by.model_dump() if keeps_all else _lose(run))
+    by = UsageParts.model_validate(closed)
     return Usage(
         accelerator_seconds=sum(closed.values()),
-        by=UsageParts.model_validate(closed),
+        by=by,
+        days=add_days(old.days if old else [], added_days, by),
         observed_time=_format(end),
         accelerators=accelerators,
         state=starts.find_state(end) if accelerators else None,
