@@ -170,6 +170,11 @@ def integer_to_text(value: Any) -> Any:
 Quantity = Annotated[str, StringConstraints(pattern=QUANTITY, max_length=20), _IntOrString()]
 """A Kubernetes quantity such as 500m, 2 or 8Gi (apimachinery's pkg/api/resource, without exponents)."""
 
+CheckpointStep = Annotated[
+    str, StringConstraints(pattern=r"^(latest|0|[1-9][0-9]{0,8})$", max_length=9), _IntOrString()
+]
+"""The step of a checkpoint, or latest."""
+
 DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 """An RFC 1123 label."""
 

@@ -21,6 +21,7 @@ from job_specs import (
     Json,
     accelerator,
     env,
+    evaluated,
     files,
     gpus,
     groups,
@@ -72,6 +73,7 @@ class Case:
 
 
 EXACT = [{"name": "exact"}]
+PAIRS_SUITE = suite(every=None, data={"files": ["/mnt/rlt/val.jsonl"]})
 TRAIN, MINI, MICRO = (
     f"spec.training.{each}" for each in ("trainBatchSize", "ppoMiniBatchSize", "ppoMicroBatchSizePerDevice")
 )
@@ -271,6 +273,28 @@ CASES = [
     ),
     Case("evaluation", "spec.evaluation[0].every", suite(every=None), "such as 20", cel=True),
     Case("evaluation", "spec.evaluation[0].responsesPerPrompt", suite(responsesPerPrompt=4), "use 1", cel=True),
+    Case("evaluate-only", "spec.evaluation", {"evaluateOnly": {}}, "add a suite"),
+    Case("evaluate-only", "spec.evaluateOnly", {**suite(), "evaluateOnly": {}}, "type: builtin", base=VERL),
+    Case("evaluate-only", "spec.evaluateOnly", evaluated({}, **pairs(), **PAIRS_SUITE), "remove one of them"),
+    Case("evaluate-only", "spec.evaluateOnly", evaluated({}, rewards=[{"model": "/m"}]), "remove one of them"),
+    Case("evaluate-only", "spec.rollout.mode", {**separate_engines(1, 1), **evaluated({})}, "use colocated"),
+    Case("evaluate-only", "spec.preflight.level", evaluated({}, **{"preflight.level": "full"}), "use basic"),
+    Case("evaluate-only", "spec.evaluateOnly.steps", evaluated({"steps": [0, 5]}), "add checkpoints", cel=True),
+    Case(
+        "evaluate-only",
+        "spec.evaluateOnly.checkpoints",
+        evaluated({"checkpoints": "/mnt/rlt/runs/a/checkpoints"}, **{"storage.bucket": "s3://runs/x"}),
+        "use storage.claimName",
+    ),
+    Case(
+        "evaluate-only",
+        "spec.evaluation[0].promoteIf.gainAbove",
+        {
+            **evaluated({"checkpoints": "/mnt/rlt/runs/a/checkpoints", "steps": ["latest"]}),
+            **suite(every=None, promoteIf={"gainAbove": 0}),
+        },
+        "add 0 to evaluateOnly.steps",
+    ),
     Case("promote-if", "spec.evaluation[0].promoteIf.gainAbove", suite(promoteIf={}), "or use minimum", cel=True),
     Case(
         "promote-if",

@@ -102,6 +102,11 @@ def suite(**changes: Any) -> Json:
     return {"evaluation": [{name: value for name, value in given.items() if value is not None}]}
 
 
+def evaluated(only: Json, **changes: Any) -> Json:
+    """Return an evaluation of one suite without training."""
+    return {**suite(every=None), "training.totalSteps": None, "evaluateOnly": only, **changes}
+
+
 def tools(*given: Json) -> Json:
     """Return conversations with tools."""
     return {"rollout.multiTurn": {"tools": list(given)}}

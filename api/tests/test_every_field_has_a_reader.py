@@ -58,7 +58,7 @@ def test_field_is_read(path: str, schema: Schema) -> None:
         assert field in MEMORY_RULES
     elif path.startswith(METRIC_RULES):
         assert (Observability, "metric_rules") in OPERATOR & TRAINER
-    elif block in TRAINING_BLOCKS:
+    elif block in (*TRAINING_BLOCKS, "evaluateOnly"):
         assert field in (OPERATOR if path == REPLACED or path.rpartition(".")[0].endswith(REFERENCES) else TRAINER)
     elif block == "observability":  # the operator reads some fields, the trainer the others
         assert field in OPERATOR | TRAINER

@@ -14,14 +14,12 @@ from rlt_api.spec.worker_groups import rollout_group, training_group
 SEPARATE = {"mode": "separate", "workerGroup": "rollout"}
 
 
-def build_spec(devices: int, *, rollout: dict[str, Any], algorithm: dict[str, Any] | None = None) -> RLTrainingJobSpec:
+def build_spec(devices: int, *, rollout: dict[str, Any], **blocks: Any) -> RLTrainingJobSpec:
     accelerator = {"accelerator": {"resourceName": "nvidia.com/gpu", "count": devices}} if devices else {}
     group = {"replicas": 2, "resources": {"cpu": "96", "memory": "512Gi"}, **accelerator}
     groups = [{**group, "name": "train"}, *([{**group, "name": "rollout"}] if rollout.get("workerGroup") else [])]
     cluster = {**BUILTIN["cluster"], "workers": groups}
-    return RLTrainingJobSpec.model_validate(
-        {**BUILTIN, "cluster": cluster, "rollout": rollout, "algorithm": algorithm or {}}
-    )
+    return RLTrainingJobSpec.model_validate({**BUILTIN, "cluster": cluster, "rollout": rollout, **blocks})
 
 
 @pytest.mark.parametrize(
@@ -50,6 +48,11 @@ def test_a_pod_has_a_process_for_each_of_its_actors(
 def test_preferences_have_no_engines() -> None:
     spec = build_spec(8, rollout={}, algorithm={"dpo": {}})
     assert count_actors(spec, training_group(spec)) == 8
+
+
+def test_an_evaluation_without_training_has_engines_alone() -> None:
+    spec = build_spec(8, rollout={"tensorParallelSize": 2}, evaluateOnly={})
+    assert count_actors(spec, training_group(spec)) == 4
 
 
 def test_the_cpus_of_a_pod_do_not_add_processes() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cases import CASES, Case
-from job_specs import BUILTIN, COMMAND, QWEN_7B, Json, env, files, gpus, merged, separate_engines, suite
+from job_specs import BUILTIN, COMMAND, QWEN_7B, Json, env, evaluated, files, gpus, merged, separate_engines, suite
 
 from rlt_api.rules.environment import find_meant_name, known_names
 from rlt_api.rules.layout import count_train_workers
@@ -57,6 +57,9 @@ VALID += [
     {**files("/mnt/rlt/a.parquet", "/mnt/rlt/b.jsonl", "/mnt/rlt/c.json")},
     {**files("/mnt/rlt/a.parquet"), **suite(data={"files": ["/mnt/rlt/b.parquet"]})},
     {"rollout.multiTurn.environment": "mine.games:Chess"},
+    evaluated({}),
+    evaluated({"steps": [0]}, **gpus(8), model=QWEN_7B),
+    evaluated({"checkpoints": "/mnt/rlt/runs/a/checkpoints", "steps": [0, 10, "latest"]}),
     {"storage": {"claimName": "c", "mountPath": "/tmp/runs"}},
 ]
 

@@ -15,7 +15,7 @@ from rlt_api.blocks.algorithm import (
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.cluster import Cluster, Head, WorkerGroup
 from rlt_api.blocks.data import Curriculum, Data, DataFilter, DataShare, HubDataset, InlineExample
-from rlt_api.blocks.evaluation import Evaluation, EvaluationData, HubTestSet, PromoteIf
+from rlt_api.blocks.evaluation import EvaluateOnly, Evaluation, EvaluationData, HubTestSet, PromoteIf
 from rlt_api.blocks.framework import Framework, PrepareStep, RuntimeEnv
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.metric_rules import (
@@ -65,6 +65,7 @@ __all__ = [
     "Dpo",
     "EntropyCollapse",
     "EnvVar",
+    "EvaluateOnly",
     "Evaluation",
     "EvaluationData",
     "FailurePolicy",

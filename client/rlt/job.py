@@ -37,6 +37,7 @@ class Blocks(TypedDict, total=False):
     algorithm: blocks.Algorithm | Json
     training: blocks.Training | Json
     evaluation: Sequence[blocks.Evaluation | Json]
+    evaluate_only: blocks.EvaluateOnly | Json
     rollout: blocks.Rollout | Json
     cluster: blocks.Cluster | Json
     network: blocks.Network | Json

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -23,6 +24,8 @@ from rlt_trainer.data.suites import load_suites
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.driver.engine_processes import EngineProcess
 from rlt_trainer.driver.engines import Engines
+from rlt_trainer.driver.evaluated_models import list_models
+from rlt_trainer.driver.evaluator import Evaluator
 from rlt_trainer.driver.loop import Trainer
 from rlt_trainer.driver.preferences import PreferenceTrainer
 from rlt_trainer.driver.reporter import Reporter
@@ -105,6 +108,29 @@ def train_on_pairs(config: TrainingConfig) -> list[dict[str, Any]]:
     finally:
         if dist.is_initialized():  # after an error
             dist.destroy_process_group()
+    return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+
+
+def evaluate(config: TrainingConfig) -> list[dict[str, Any]]:
+    """The same for evaluateOnly, with one engine in this process. Return the metrics of each model."""
+    tokenizer = load_tokenizer(config.model)
+    run = RunDirectory(config.run_directory)
+    server = ProgressServer(0, run_directory=config.run_directory)
+    models = list_models(config)
+    sources: dict[str, Any] = {"seed": config.training.seed, "run_directory": run.path}
+    with Scorer(config.rewards) as scorer, Termination() as termination:
+        Evaluator(
+            config,
+            models=models,
+            open_processes=lambda loaded: nullcontext(LocalProcesses(loaded)),
+            suites=load_suites(config, lambda data: EvaluationSet.load(data, tokenizer, **sources)),
+            tokenizer=tokenizer,
+            scorer=scorer,
+            reporter=Reporter(server, run, total_steps=len(models)),
+            run=run,
+            server=server,
+            termination=termination,
+        ).run()
     return [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -22,7 +22,7 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text, tokenize
 from rlt_trainer.data.prompt import Example, Prompt
-from rlt_trainer.driver.generation import report_failures
+from rlt_trainer.driver.batch_builder import report_failures
 from rlt_trainer.driver.rollouts import find_environment_outcome
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
 from rlt_trainer.environments.environment import load_environment

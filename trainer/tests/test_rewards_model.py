@@ -20,7 +20,7 @@ from rlt_trainer.batches.response import Response
 from rlt_trainer.checkpoint.export_checkpoint import single_rank_group
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.driver.generation import RolloutGenerator
+from rlt_trainer.driver.batch_builder import BatchBuilder
 from rlt_trainer.driver.rollouts import Rollout
 from rlt_trainer.policy import reward_model
 from rlt_trainer.policy.reward_model import RewardModel
@@ -169,19 +169,9 @@ def test_workers_share_the_responses_and_the_scores_keep_their_order(
 
     workers = TwoWorkers()
     names = ["0", "1", "2", "3", "4"]
-    missing = cast(Any, None)
-    generation = RolloutGenerator(
-        make_config(),
-        engines=missing,
-        workers=cast(Any, workers),
-        prompts=missing,
-        tokenizer=missing,
-        scorer=missing,
-        stopwatch=missing,
-        termination=missing,
-    )
+    batches = BatchBuilder(make_config(), cast(Any, None), cast(Any, workers))
     rollouts = [
         Rollout(Prompt(index, (1,), name, "", "", ""), Response((), ()), name, {}) for index, name in enumerate(names)
     ]
-    assert generation._model_scores("judge", rollouts).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert batches._model_scores("judge", rollouts).tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert workers.shares == (3, 2)

@@ -88,6 +88,12 @@ def test_adapters_are_applied_to_their_layers_and_the_weights_below_come_from_th
     assert options({})["load_format"] == "dummy"
 
 
+def test_an_evaluation_without_training_loads_the_weights_of_the_files() -> None:
+    common: Any = {"dtype": "bfloat16", "max_model_len": 96, "seed": 7, "trust_remote_code": False, "on_gpu": False}
+    given = build_engine_options("/model", rollout=Rollout(), from_files=True, **common)
+    assert given == {**build_engine_options("/model", rollout=Rollout(), **common), "load_format": "auto"}
+
+
 def test_the_linear_layers_are_quantized_with_a_scale_for_each_output() -> None:
     """vllm/config/quantization.py, vLLM 0.32."""
     from vllm.config.quantization import resolve_quantization_config

@@ -1,4 +1,4 @@
-"""spec.evaluation: the suites on which the policy is scored beside the training."""
+"""spec.evaluation: the suites on which the policy is scored. spec.evaluateOnly: which models, without training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rlt_api.blocks.data import Column, DataFilter, Files, HubDataset, Text
-from rlt_api.model import ApiModel, DnsLabel, Positive, cel
+from rlt_api.model import AbsolutePath, ApiModel, CheckpointStep, DnsLabel, Positive, cel
 
 
 class HubTestSet(HubDataset):
@@ -79,18 +79,6 @@ class Evaluation(ApiModel):
             "responsesPerPrompt above 1 needs a temperature above 0: greedy responses are equal",
         ),
         (
-            "has(self.every) || (has(self.beforeTrain) && self.beforeTrain)",
-            "must have every, beforeTrain: true, or both: else it never runs",
-        ),
-        (
-            "!has(self.promoteIf) || has(self.every)",
-            "promoteIf needs every: it is about the last step",
-        ),
-        (
-            "!has(self.promoteIf) || !has(self.promoteIf.gainAbove) || (has(self.beforeTrain) && self.beforeTrain)",
-            "promoteIf.gainAbove needs beforeTrain: true",
-        ),
-        (
             "!has(self.promoteIf) || !has(self.promoteIf.metric) || self.promoteIf.metric == 'mean' "
             "|| (has(self.responsesPerPrompt) && self.responsesPerPrompt > 1)",
             "promoteIf.metric best and maj need responsesPerPrompt above 1",
@@ -103,7 +91,7 @@ class Evaluation(ApiModel):
     """The prompts. Default: the test split of data.preset."""
     every: Positive | None = None
     """Number of steps between evaluations: verl's trainer.test_freq. The last step is also evaluated. Default: no
-    evaluation after steps."""
+    evaluation after steps. A job with evaluateOnly ignores it."""
     before_train: bool = False
     """Whether the suite also runs before the first step: verl's trainer.val_before_train. With framework.type builtin,
     except for preferences, the metrics of later evaluations have the differences to it."""
@@ -116,3 +104,23 @@ class Evaluation(ApiModel):
     """A gate: whether the trained model is better than before the training, good enough, or both. A job with gates has
     the condition Promoted, which is True if the job has succeeded and all of its suites pass. framework.type builtin
     alone."""
+
+
+class EvaluateOnly(ApiModel):
+    """The models that a job evaluates without training. Each engine loads them from files, and all worker pods have
+    engines."""
+
+    model_config = cel(
+        (
+            "has(self.checkpoints) || !has(self.steps) || self.steps.all(step, string(step) == '0')",
+            "steps other than 0 need checkpoints",
+        ),
+    )
+
+    checkpoints: AbsolutePath | None = None
+    """The folder in the pods with a run's checkpoints by rlt's trainer, such as /mnt/rlt/runs/NAME/checkpoints. The run
+    has the same model. Default: only the model of spec.model is evaluated."""
+    steps: Annotated[list[CheckpointStep], Field(min_length=1, max_length=64)] | None = None
+    """The checkpoints to evaluate, such as [0, 10, latest]. 0 is the model before the first step: the model of
+    spec.model, or the checkpoint after the warmup of the run. With 0, the metrics of the others have the differences to
+    it. Default: latest, without checkpoints 0."""

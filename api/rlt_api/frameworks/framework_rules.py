@@ -12,6 +12,7 @@ from rlt_api.rules.choices import TYPE
 from rlt_api.rules.storage import RESUME
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import TRAINING_BLOCKS
+from rlt_api.spec.worker_groups import trains
 
 RULE = "framework"
 
@@ -37,7 +38,7 @@ def validate_framework(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     for block in ("model", "data"):
         if getattr(spec, block) is None:
             yield required(f"spec.{block}", by, f"add spec.{block}", rule=RULE)
-    if spec.training.total_steps is None and spec.training.total_epochs is None:
+    if trains(spec) and spec.training.total_steps is None and spec.training.total_epochs is None:
         fix = "add the number of steps, or totalEpochs"
         yield required("spec.training.totalSteps", by, fix, rule=RULE, involved=("spec.training.totalEpochs",))
 

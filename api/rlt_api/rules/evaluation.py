@@ -9,6 +9,7 @@ from rlt_api.blocks.evaluation import EvaluationData
 from rlt_api.findings.finding import Finding, remove
 from rlt_api.findings.kinds import effect_only_with, exactly_one, not_used, replaceable, required, show
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.worker_groups import trains
 
 RULE = "evaluation"
 DATA_RULE = "evaluation-data"
@@ -28,7 +29,7 @@ def validate_suites(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """A suite needs every or beforeTrain, else it never runs, and several responses need a temperature."""
     for index, suite in enumerate(spec.evaluation):
         field = f"spec.evaluation[{index}]"
-        if suite.every is None and not suite.before_train:
+        if trains(spec) and suite.every is None and not suite.before_train:
             fix = "add it, such as 20, or use beforeTrain: true"
             before = (f"{field}.beforeTrain",)
             yield required(f"{field}.every", "a suite without beforeTrain", fix, 20, rule=RULE, involved=before)
@@ -85,6 +86,14 @@ def validate_gates(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             fix = "add it, such as 0 for a better model than before, or use minimum"
             involved = (f"{field}.promoteIf.minimum",)
             yield required(above, "promoteIf without minimum", fix, 0, rule=GATE_RULE, involved=involved)
+        if gate.metric != "mean" and suite.responses_per_prompt == 1:
+            message = "needs responsesPerPrompt above 1"
+            involved = (f"{field}.responsesPerPrompt",)
+            yield replaceable(
+                f"{field}.promoteIf.metric", gate.metric, message, "mean", rule=GATE_RULE, involved=involved
+            )
+        if not trains(spec):
+            continue
         if suite.every is None:
             fix = "add it, such as 20"
             yield required(f"{field}.every", "promoteIf", fix, 20, rule=GATE_RULE, involved=(f"{field}.promoteIf",))
@@ -96,19 +105,13 @@ def validate_gates(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             fix = "use minimum instead, or remove promoteIf"
             edits = remove(f"{field}.promoteIf")
             yield Finding(above, show(gate.gain_above), message, fix, rule=GATE_RULE, involved=(RESUME,), edits=edits)
-        if gate.metric != "mean" and suite.responses_per_prompt == 1:
-            message = "needs responsesPerPrompt above 1"
-            involved = (f"{field}.responsesPerPrompt",)
-            yield replaceable(
-                f"{field}.promoteIf.metric", gate.metric, message, "mean", rule=GATE_RULE, involved=involved
-            )
 
 
 def warn_late_suites(spec: RLTrainingJobSpec) -> Iterator[str]:
     """A suite that runs after the last step alone."""
     total = spec.training.total_steps
     for index, suite in enumerate(spec.evaluation):
-        if total is not None and suite.every is not None and suite.every > total:
+        if trains(spec) and total is not None and suite.every is not None and suite.every > total:
             yield (
                 f"spec.evaluation[{index}].every: {suite.every}: is above training.totalSteps {total}, and the suite "
                 f"runs after the last step alone; use {total} or less"

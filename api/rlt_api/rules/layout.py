@@ -160,12 +160,15 @@ def validate_context_parallel_packing(spec: RLTrainingJobSpec) -> Iterator[Findi
         yield replaceable(field, False, message, True, rule=rule, involved=(CONTEXT_PARALLEL,))
 
 
-RULES = (
+TRAINING_RULES = (
     validate_context_parallel_size,
     validate_fsdp_size,
     validate_reference_sharding,
+    validate_context_parallel_packing,
+)
+RULES = (
+    *TRAINING_RULES,
     validate_rollout_tensor_parallel_size,
     validate_rollout_worker_group,
     validate_rollout_engine,
-    validate_context_parallel_packing,
 )

@@ -230,9 +230,5 @@ def _format_train_workers(group: WorkerGroup) -> str:
     return f"{number} train worker{'s' * (number > 1)}"
 
 
-RULES = (
-    validate_accelerator_memory,
-    validate_cpu_memory,
-    validate_offload_memory,
-    validate_kv_cache,
-)
+TRAINING_RULES = (validate_accelerator_memory, validate_cpu_memory, validate_offload_memory)
+RULES = (*TRAINING_RULES, validate_kv_cache)

@@ -15,6 +15,7 @@ IMMUTABLE_BLOCKS = (
     "algorithm",
     "training",
     "evaluation",
+    "evaluateOnly",
     "rollout",
     "cluster",
     "network",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
@@ -10,7 +11,7 @@ from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.cluster import Cluster
 from rlt_api.blocks.data import Data
-from rlt_api.blocks.evaluation import Evaluation
+from rlt_api.blocks.evaluation import EvaluateOnly, Evaluation
 from rlt_api.blocks.framework import Framework
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.network import Network
@@ -84,6 +85,19 @@ class JobBlocks(ApiModel):
     kept."""
 
 
+def evaluation_rules() -> Iterator[tuple[str, str]]:
+    """Yield the CEL expression and the message of each rule for the suites of a job that trains (`model.cel`)."""
+    trains = "has(self.evaluateOnly) || !has(self.evaluation)"
+    before = "(has(suite.beforeTrain) && suite.beforeTrain)"
+    gain = "has(suite.promoteIf) && has(suite.promoteIf.gainAbove)"
+    for rule, message in (
+        (f"has(suite.every) || {before}", "each suite must have every, beforeTrain: true, or both: else it never runs"),
+        ("!has(suite.promoteIf) || has(suite.every)", "promoteIf needs every: it is about the last step"),
+        (f"!({gain}) || {before}", "promoteIf.gainAbove needs beforeTrain: true"),
+    ):
+        yield f"{trains} || self.evaluation.all(suite, {rule})", message
+
+
 class RLTrainingJobSpec(JobBlocks):
     """The desired training and its resources. All fields are immutable, except suspend, the deadlines and
     ttlSecondsAfterFinished."""
@@ -95,6 +109,7 @@ class RLTrainingJobSpec(JobBlocks):
             "|| self.data.maxPromptLength + self.data.maxResponseLength <= self.rollout.maxModelLen",
             "rollout.maxModelLen must not be less than data.maxPromptLength + data.maxResponseLength",
         ),
+        *evaluation_rules(),
         *immutability_rules(),
     )
 
@@ -110,5 +125,9 @@ class RLTrainingJobSpec(JobBlocks):
     )
     """The controller that runs the job, such as kueue.x-k8s.io/multikueue. The operator ignores jobs of other
     controllers. Default: this operator, rlt.dev/operator."""
+    evaluate_only: EvaluateOnly | None = None
+    """Evaluate models on the suites of spec.evaluation, without train workers. algorithm, checkpoint and training have
+    no effect, except for training.seed. {} evaluates spec.model. framework.type builtin alone. Default: the job
+    trains."""
     framework: Framework = Framework()
     """The program that runs on the Ray cluster. Default: rlt's trainer."""

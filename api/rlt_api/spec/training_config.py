@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from rlt_api.blocks.algorithm import Algorithm
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.blocks.data import Data
-from rlt_api.blocks.evaluation import Evaluation
+from rlt_api.blocks.evaluation import EvaluateOnly, Evaluation
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.operations import Observability
 from rlt_api.blocks.rewards import Reward
@@ -95,6 +95,8 @@ class TrainingConfig(ApiModel):
     algorithm: Algorithm
     training: ResolvedTraining
     evaluation: list[Evaluation] = []
+    evaluate_only: EvaluateOnly | None = None
+    """Default: the job trains."""
     rollout: Rollout
     checkpoint: Checkpoint
     observability: Observability = Observability()
@@ -165,11 +167,11 @@ class ProgressReport(ApiModel):
     """The progress report of the driver. The operator does not trust it: all fields have bounds."""
 
     stage: Word
-    """preparing, warmup, training, exporting or finished."""
+    """preparing, warmup, training, evaluating (evaluateOnly), exporting or finished."""
     step: Steps
-    """Number of completed steps."""
+    """Number of completed steps, or of evaluated models with evaluateOnly."""
     total_steps: Steps
-    """Total number of steps."""
+    """Total number of steps, or of models."""
     seconds_per_step: Seconds | None = None
     """Mean duration of the latest steps, for the ETA."""
     longest_step_seconds: Seconds | None = None

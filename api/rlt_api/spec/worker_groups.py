@@ -6,6 +6,11 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 
+def trains(spec: RLTrainingJobSpec) -> bool:
+    """Whether train workers update the policy: not with evaluateOnly, whose pods have engines alone."""
+    return spec.evaluate_only is None
+
+
 def has_engines(spec: RLTrainingJobSpec) -> bool:
     """Whether rollout engines generate responses: not with algorithm.dpo, whose responses are in the data."""
     return spec.algorithm.dpo is None

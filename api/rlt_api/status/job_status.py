@@ -80,7 +80,7 @@ class Progress(StatusModel):
     """Progress and metrics of the training."""
 
     stage: Word | None = None
-    """Stage of the trainer: preparing, warmup, training, exporting or finished."""
+    """Stage of the trainer: preparing, warmup, training, evaluating (evaluateOnly), exporting or finished."""
     step: Count
     """Number of completed steps."""
     total_steps: Count

@@ -17,13 +17,21 @@ from rlt_api.frameworks.registry import FRAMEWORKS, get_framework
 from rlt_api.rules import (
     accelerators,
     attachment,
+    batches,
     bucket,
     choices,
     environment,
+    evaluate_only,
     evaluation,
+    experts,
     fault_tolerance,
     images,
+    layout,
+    learning,
+    liger,
+    memory,
     operations,
+    optimizers,
     pods,
     queues,
     security,
@@ -34,6 +42,7 @@ from rlt_api.rules.limits import validate_limits
 from rlt_api.rules.metadata import validate_job_name
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import RLRuntimeSpec
+from rlt_api.spec.worker_groups import trains
 from rlt_api.validation import template_shape
 from rlt_api.validation.set_aside import until_unreadable
 
@@ -41,6 +50,7 @@ RULES: list[Rule] = [
     *framework_rules.RULES,
     *choices.RULES,
     *evaluation.RULES,
+    *evaluate_only.RULES,
     *commands.RULES,
     *shell_words.RULES,
     *launchers.RULES,
@@ -59,6 +69,24 @@ RULES: list[Rule] = [
     *security.RULES,
 ]
 """The rules of all jobs."""
+TRAINING_RULES: frozenset[Rule] = frozenset(
+    (
+        *batches.RULES,
+        *batches.BUILTIN_RULES,
+        *experts.RULES,
+        *experts.BUILTIN_RULES,
+        *layout.TRAINING_RULES,
+        *learning.RULES,
+        *learning.BUILTIN_RULES,
+        *liger.RULES,
+        *memory.TRAINING_RULES,
+        *optimizers.RULES,
+        storage.validate_checkpoint_volume,
+        storage.validate_keep_best,
+        storage.validate_keep_best_steps,
+    )
+)
+"""The rules about what spec.evaluateOnly ignores: train workers, their batches and memory, and checkpoints."""
 
 
 def list_all_rules() -> list[Rule]:
@@ -76,6 +104,8 @@ def validate_job_spec(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
 def validate_spec(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Validate a spec. A rule that reads a hidden field ends there."""
     rules = [*RULES, *get_framework(spec).rules]
+    if not trains(spec):
+        rules = [rule for rule in rules if rule not in TRAINING_RULES]
     yield from (finding for rule in rules for finding in until_unreadable(rule, spec))
 
 

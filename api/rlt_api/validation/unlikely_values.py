@@ -169,6 +169,7 @@ def warn_paths_outside_volumes(spec: RLTrainingJobSpec) -> Iterator[str]:
         **dict(list_folders(spec)),
         **dict(list_files(spec)),
         "spec.checkpoint.resumeFromPath": spec.checkpoint.resume_from_path,
+        "spec.evaluateOnly.checkpoints": spec.evaluate_only.checkpoints if spec.evaluate_only else None,
     }
     for field, path in paths.items():
         if path and path.startswith("/") and (problem := describe_missing_volume(path, spec)):

@@ -311,7 +311,7 @@ OTHER = Gauge("*", "rlt_trainer_other", "A metric without its own name", rest_la
 REPORTED: Mapping[str, str] = {
     TOTAL_STEPS: "Total number of steps",
     TOKENS_PER_SECOND: "Prompt and response tokens of the latest step per second, over all workers",
-    STAGE: "1 for the current stage of the trainer: preparing, warmup, training, exporting or finished",
+    STAGE: "1 for the current stage of the trainer: preparing, warmup, training, evaluating, exporting or finished",
     LATEST_CHECKPOINT_STEP: "Step of the latest complete checkpoint",
     LATEST_CHECKPOINT_TIMESTAMP: "Unix time of the latest complete checkpoint, or of the driver's start before one",
     ENGINE_REQUESTS: "Requests in the rollout engines (state running), and that wait for an engine (state waiting)",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.actors import WorkerDiedError, call, kill, start_actor
 from rlt_trainer.cluster.placement import reserve_pods
-from rlt_trainer.cluster.pods import rollout_pods
+from rlt_trainer.cluster.pods import Pods, rollout_pods
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.errors import TrainingError, root_cause
 from rlt_trainer.rollout.engine import EngineDiedError
@@ -102,11 +103,13 @@ class ColocatedProcesses:
 class SeparateProcesses:
     """Engines in pods that only generate: several in one pod, or one in several."""
 
-    def __init__(self, config: TrainingConfig) -> None:
+    def __init__(self, config: TrainingConfig, pods: Pods, placement_group: Any) -> None:
+        """`placement_group`: Ray's, of the `pods` (reserve_pods)."""
         self._config = config
-        self._pods = rollout_pods(config)
+        self._pods = pods
         self._size = config.rollout.tensor_parallel_size
-        self._placement_group = reserve_pods(self._pods)
+        self._placement_group = placement_group
+        self._actors: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return self._pods.count * self._pods.processes // self._size
@@ -125,9 +128,28 @@ class SeparateProcesses:
             threads=pods.threads,
         )
         parts = [partial(start, EnginePart, (self._config,), pod=first + index) for index in range(1, count)]
-        return ActorProcess(start(RolloutWorker, (self._config, number, parts), pod=first))
+        self._actors[number] = start(RolloutWorker, (self._config, number, parts), pod=first)
+        return ActorProcess(self._actors[number])
+
+    def end(self) -> None:
+        """End the processes, so that others can have their devices."""
+        for actor in self._actors.values():
+            kill(actor)
 
 
 def build_processes(config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> EngineProcesses:
     """Build the processes of rollout.mode."""
-    return ColocatedProcesses(config, workers) if config.rollout.mode == "colocated" else SeparateProcesses(config)
+    if config.rollout.mode == "colocated":
+        return ColocatedProcesses(config, workers)
+    pods = rollout_pods(config)
+    return SeparateProcesses(config, pods, reserve_pods(pods))
+
+
+@contextmanager
+def open_processes(config: TrainingConfig, pods: Pods, placement_group: Any) -> Iterator[EngineProcesses]:
+    """Open the processes of engines in all `pods`, for one model. They end with the block."""
+    processes = SeparateProcesses(config, pods, placement_group)
+    try:
+        yield processes
+    finally:
+        processes.end()

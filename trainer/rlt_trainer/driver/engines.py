@@ -69,13 +69,13 @@ class Engines:
     def __init__(
         self,
         config: TrainingConfig,
-        workers: WorkerGroup[TrainWorker],
+        workers: WorkerGroup[TrainWorker] | None,
         processes: EngineProcesses,
         termination: Termination | None = None,
     ) -> None:
-        """Create it in the thread that calls the train workers."""
+        """Create it in the thread that calls the train workers. `workers`: None for LoadedEngines."""
         self._config = config
-        self._workers = workers
+        self._train_workers = workers
         self._processes = processes
         self._termination = termination
         self._is_colocated = config.rollout.mode == "colocated"
@@ -89,13 +89,17 @@ class Engines:
         self._thread = threading.get_ident()
         self.loop = EventLoopThread("engines")
 
+    @property
+    def _workers(self) -> WorkerGroup[TrainWorker]:
+        assert self._train_workers is not None
+        return self._train_workers
+
     def start(self, probes: Sequence[Prompt]) -> None:
         """Start the engines. Each weight sync is verified on the tokens of `probes`."""
         # vLLM generates one token after those whose log-probabilities it returns.
         longest = self._config.data.max_prompt_length + self._config.data.max_response_length - 1
         self._probe = build_probe(probes, max(2, longest))
-        self.loop.submit(self._start_router()).result()
-        self._engines = [self._start_process(number) for number in range(len(self._processes))]
+        self._start_processes()
         self._prepare_engines()
 
     def sync_weights(self) -> float | None:
@@ -206,6 +210,10 @@ class Engines:
         if self._is_colocated:
             self._workers.all(TrainWorker.release_memory, before)
 
+    def _start_processes(self) -> None:
+        self.loop.submit(self._start_router()).result()
+        self._engines = [self._start_process(number) for number in range(len(self._processes))]
+
     def _start_process(self, number: int) -> _Engine:
         return _Engine(number, self._processes.start(number))
 
@@ -225,10 +233,13 @@ class Engines:
         if started != self._connected:
             self._open_channels(started)
             self._connected = started
-        new = [engine for engine in started if engine.verification is None]
+        self._begin_verification([engine for engine in started if engine.verification is None])
+        self._raise_loss()
+
+    def _begin_verification(self, new: Sequence[_Engine]) -> None:
+        """Sum the weights before the first sync of new engines."""
         for engine, held in self._call(new, RolloutWorker.sum_weights).items():
             engine.verification = Verification(held, self._config.rollout.quantization or self._config.model.dtype)
-        self._raise_loss()
 
     def _begin_starts(self) -> None:
         """Begin to start the engines of new processes. `_prepare_engines` awaits them."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -15,27 +13,22 @@ from transformers import PreTrainedTokenizerBase
 from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
-from rlt_trainer.algorithms.shaping import compute_overlong_penalty
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver import saved_rollouts
+from rlt_trainer.driver.batch_builder import BatchBuilder
 from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.group_filter import GroupFilter
-from rlt_trainer.driver.rollouts import Rollout, RolloutRequest, RolloutSampler
+from rlt_trainer.driver.rollouts import RolloutRequest, RolloutSampler
 from rlt_trainer.driver.schedule import Group, Schedule
+from rlt_trainer.driver.suite_responses import derive_sampling_seeds, generate_responses
 from rlt_trainer.driver.termination import Termination
-from rlt_trainer.errors import TrainingError
-from rlt_trainer.rewards.outcome import Failure, Outcome
-from rlt_trainer.rewards.scorer import ENVIRONMENT, Scorer, to_outcomes
+from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.workers.train_worker import TrainWorker
 
-_log = logging.getLogger(__name__)
-
-EVALUATION_STEP = 0
-"""The step in the seeds of validations. Training starts with step 1."""
 TAKEN = "taken"
 """Key in a checkpoint: the number of prompts taken from the data set."""
 
@@ -57,10 +50,9 @@ class RolloutGenerator:
     ) -> None:
         self._config = config
         self._engines = engines
-        self._workers = workers
         self._prompts = prompts
         self._tokenizer = tokenizer
-        self._scorer = scorer
+        self._batches = BatchBuilder(config, scorer, workers)
         self._stopwatch = stopwatch
         self._sampler = RolloutSampler(
             config.rollout.multi_turn,
@@ -103,7 +95,7 @@ class RolloutGenerator:
         self._continue_restored(step)
         groups = self._schedule.next_batch(step)
         with self._stopwatch.measure("reward"):
-            batch = self._build_batch(
+            batch = self._batches.build(
                 [group.pending.scored.result() for group in groups],
                 self._config.rollout.responses_per_prompt,
                 log=self._filter is None,
@@ -137,20 +129,15 @@ class RolloutGenerator:
         self._taken = int(ahead.get(TAKEN, consumed))
 
     def evaluate(self, prompts: Sequence[Prompt], settings: Evaluation) -> RolloutBatch:
-        """Generate and score responses to, or conversations on, the prompts of a suite.
-
-        All evaluations use the same seeds. Requests for training that wait in the router go after them.
-        """
-        n = settings.responses_per_prompt
-        seeds = derive_sampling_seeds(self._config.training.seed, EVALUATION_STEP, 1, len(prompts) * n)
-        sampling = replace(self._engines.sampling.greedy(), temperature=settings.temperature)
-        groups = [
-            [RolloutRequest(prompt, seed, sampling) for seed in seeds[row * n : (row + 1) * n]]
-            for row, prompt in enumerate(prompts)
-        ]
-        pending = self._sampler.start(groups, is_background=False)
-        rollouts: list[list[Rollout]] = [self._engines.wait(each.scored) for each in pending]
-        return self._build_batch(rollouts, n)
+        """As in generate_responses."""
+        return generate_responses(
+            prompts,
+            settings,
+            engines=self._engines,
+            sampler=self._sampler,
+            batches=self._batches,
+            seed=self._config.training.seed,
+        )
 
     def close(self) -> None:
         """End the processes of environments."""
@@ -159,7 +146,7 @@ class RolloutGenerator:
     def keep(self, groups: Sequence[Group]) -> list[Group]:
         """As in Selection: with algorithm.filterGroups."""
         assert self._filter is not None
-        batch = self._build_batch(
+        batch = self._batches.build(
             [group.pending.scored.result() for group in groups], self._config.rollout.responses_per_prompt
         )
         return [group for group, is_kept in zip(groups, self._filter.select(batch), strict=True) if is_kept]
@@ -207,75 +194,5 @@ class RolloutGenerator:
         with self._stopwatch.measure("gen" if is_generating else "reward"):
             self._engines.wait(changed)
 
-    def _build_batch(self, groups: Sequence[Sequence[Rollout]], n: int, *, log: bool = True) -> RolloutBatch:
-        """Build the batch from groups of `n` responses, each with ReMax's greedy one if it has n + 1.
-
-        `log` failed rewards.
-        """
-        batch = self._combine([rollout for group in groups for rollout in group[:n]], log=log)
-        if greedy := [rollout for group in groups for rollout in group[n:]]:
-            baselines = self._combine(greedy, log=log)
-            batch = replace(batch, baselines=(baselines.scores.total + baselines.penalties).repeat_interleave(n))
-        return batch
-
-    def _combine(self, rollouts: Sequence[Rollout], *, log: bool) -> RolloutBatch:
-        """Combine the scores of responses, after the scores of reward models are added."""
-        for name, path in self._scorer.models.items():
-            unscored = [rollout for rollout in rollouts if name not in rollout.outcomes]
-            scores = self._model_scores(path, unscored) if unscored else torch.empty(0)
-            for rollout, outcome in zip(unscored, to_outcomes(scores), strict=True):
-                rollout.outcomes[name] = outcome
-        outcomes = [rollout.outcomes for rollout in rollouts]
-        if log:
-            report_failures(outcomes)
-        responses = [rollout.response for rollout in rollouts]
-        penalties = torch.zeros(len(responses))
-        if buffer := self._config.algorithm.overlong_buffer:
-            penalties = compute_overlong_penalty(
-                torch.tensor([len(response.token_ids) for response in responses]),
-                max_response_length=self._config.data.max_response_length,
-                buffer_length=buffer.length,
-                penalty_factor=buffer.penalty_factor,
-            )
-        return RolloutBatch(
-            [rollout.prompt for rollout in rollouts],
-            responses,
-            [rollout.text for rollout in rollouts],
-            self._scorer.combine(outcomes, log=log),
-            penalties,
-        )
-
     def _decode(self, token_ids: list[int]) -> str:
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
-
-    def _model_scores(self, path: str, rollouts: Sequence[Rollout]) -> Tensor:
-        """Score responses with a reward model: [B]. Rank r of R scores the rows r, r + R, r + 2 R, …"""
-        ranks = len(self._workers)
-        by_rank = self._workers.each(
-            TrainWorker.model_rewards,
-            [path] * ranks,
-            [[rollout.prompt for rollout in rollouts[rank::ranks]] for rank in range(ranks)],
-            [[rollout.text for rollout in rollouts[rank::ranks]] for rank in range(ranks)],
-        )
-        scores = torch.empty(len(rollouts))
-        for rank, part in enumerate(by_rank):
-            scores[rank::ranks] = part
-        return scores
-
-
-def report_failures(outcomes: Sequence[Mapping[str, Outcome]]) -> None:
-    """Log a warning if conversations failed. Raises TrainingError if all of them did."""
-    failures = [failed.message for each in outcomes if isinstance(failed := each.get(ENVIRONMENT), Failure)]
-    if failures and len(failures) == len(outcomes):
-        raise TrainingError(
-            f"All {len(failures)} conversations of the batch failed: {failures[0]}. Correct the environment, the agent "
-            "or the tools of rollout.multiTurn."
-        )
-    if failures:
-        _log.warning("%s of %s conversations failed: %s", len(failures), len(outcomes), failures[0])
-
-
-def derive_sampling_seeds(seed: int, step: int, attempt: int, responses: int) -> list[int]:
-    """Return a seed for each response. It depends on seed, step, attempt and row, not on the number of ranks."""
-    entropy = [seed, step] if attempt == 1 else [seed, step, attempt]
-    return [int(value) for value in np.random.SeedSequence(entropy).generate_state(responses)]

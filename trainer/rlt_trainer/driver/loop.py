@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
@@ -31,16 +31,14 @@ from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.metrics import compute_update_metrics
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.start import start_workers
+from rlt_trainer.driver.suite_scores import score_suites
 from rlt_trainer.driver.termination import Termination
-from rlt_trainer.driver.validation_metrics import compute_validation_metrics
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
 from rlt_trainer.evaluation.retention import find_superseded
-from rlt_trainer.evaluation.sample_file import read_base, write_samples
-from rlt_trainer.evaluation.samples import Samples
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import Shape
 from rlt_trainer.telemetry.rollout_log import build_rollout_lines, collect_images, split_segments
-from rlt_trainer.telemetry.run_directory import RunDirectory, get_evaluation_file
+from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.speed import Work, compute_speed_metrics
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 from rlt_trainer.telemetry.token_values import add_token_values, decode_token
@@ -274,17 +272,14 @@ class Trainer:
 
     def evaluate(self, step: int, suites: Sequence[Suite[EvaluationSet]]) -> dict[str, float]:
         """Return the metrics of responses to the prompts of the suites, and write their scores to the run directory."""
-        metrics: dict[str, float] = {}
-        for suite in suites:
-            batch = self.generator.evaluate(suite.rows.prompts, suite.settings)
-            samples = Samples.of(batch, suite.settings.responses_per_prompt)
-            build = partial(write_samples, samples, batch)
-            self.run_directory.write_evaluation(suite.name, step, build, find_superseded)
-            has_base = suite.settings.before_train and step > 0
-            base = read_base(get_evaluation_file(self.run_directory.path, suite.name, 0)) if has_base else None
-            metrics |= compute_validation_metrics(suite.name, batch, samples, base)
-            metrics[f"val/{suite.name}/overlong_prompts"] = float(suite.rows.overlong)
-        return metrics
+        return score_suites(
+            step,
+            suites,
+            self.generator.evaluate,
+            self.run_directory,
+            compare=[suite.name for suite in suites if suite.settings.before_train],
+            find_superseded=find_superseded,
+        )
 
     def warm_up(self) -> None:
         """Run supervised steps on the solutions in the data, if configured. Then start the RL stage."""

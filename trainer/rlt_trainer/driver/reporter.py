@@ -30,7 +30,7 @@ from rlt_trainer.telemetry.sinks import Sinks
 from rlt_trainer.telemetry.spans import Span
 from rlt_trainer.telemetry.traces import Traces
 
-STAGE_PHASES = {"warmup": "update", "training": "idle", "exporting": "idle"}
+STAGE_PHASES = {"warmup": "update", "training": "idle", "evaluating": "evaluate", "exporting": "idle"}
 """Stage -> the phase of its time outside of steps. The time before them is the start of the job."""
 RESULTS = {True: "passed", False: "failed", None: "unknown"}
 """Gate.passed -> its text on the console."""
@@ -149,6 +149,19 @@ class Reporter:
         self._record(0, metrics)
         self._metrics = metrics
         self._publish()
+
+    def evaluated_model(self, step: int, metrics: dict[str, float]) -> None:
+        """Report the evaluation of a model after `step` steps (evaluateOnly)."""
+        self._count_stage()
+        self._record(step, metrics)
+        self._metrics = metrics
+        self._durations.append(metrics["timing_s/testing"])
+
+    def evaluated_models(self, count: int) -> None:
+        """Report the number of models that are evaluated, by this program or an earlier one."""
+        mean = sum(self._durations) / len(self._durations) if self._durations else None
+        self._publish(step=count, seconds_per_step=mean)
+        self.upload_results()
 
     def warmup_step(self, step: int, steps: int, loss: float) -> None:
         """Report a supervised step. The console shows ten of them."""

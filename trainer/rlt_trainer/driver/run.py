@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,7 @@ from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_pod.report.driver_report import METRICS_PORT
 from rlt_pod.report.driver_server import read_token
-from rlt_trainer.bucket.check import abort_leftovers, check_bucket
-from rlt_trainer.bucket.s3 import S3Objects
+from rlt_trainer.cluster.placement import reserve_pods
 from rlt_trainer.cluster.pods import list_accelerators, training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
@@ -28,8 +28,10 @@ from rlt_trainer.data.tokenizer import (
     validate_tokenizer,
     warn_about_end_of_text,
 )
-from rlt_trainer.driver.engine_processes import build_processes
+from rlt_trainer.driver.engine_processes import build_processes, open_processes
 from rlt_trainer.driver.engines import Engines
+from rlt_trainer.driver.evaluated_models import list_models
+from rlt_trainer.driver.evaluator import TERMINATED, Evaluator
 from rlt_trainer.driver.input_validation import (
     validate_batches,
     validate_chat_template,
@@ -42,6 +44,7 @@ from rlt_trainer.driver.input_validation import (
 from rlt_trainer.driver.loop import Trainer
 from rlt_trainer.driver.preferences import PreferenceTrainer
 from rlt_trainer.driver.reporter import Reporter
+from rlt_trainer.driver.run_outputs import open_results, open_run_directory
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.environments.toolbox import describe_tools
 from rlt_trainer.extras import validate_extras
@@ -56,10 +59,7 @@ from rlt_trainer.policy.families import (
 )
 from rlt_trainer.policy.liger import validate_liger
 from rlt_trainer.rewards.scorer import Scorer
-from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.flops import find_shape
-from rlt_trainer.telemetry.lease import Lease
-from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import build_sinks
@@ -92,8 +92,8 @@ def run(
 
 
 def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, execution: tuple[int, str] | None) -> None:
-    results = _open_results(config, execution)
-    run_directory = _open_run_directory(Path(config.run_directory), execution, results)
+    results = open_results(config, execution)
+    run_directory = open_run_directory(Path(config.run_directory), execution, results)
     reporter = Reporter(
         server,
         run_directory,
@@ -107,20 +107,15 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, executi
     try:
         reporter.stage("preparing", "checking model, data and rewards")
         validate_extras(config)
-        validate_batches(config)
         tokenizer = load_tokenizer(config.model)
         architecture = load_config(config.model)
-        validate_family(architecture, packed=config.model.use_remove_padding)
-        validate_expert_parallel(architecture, config.training.expert_parallel_size)
-        if config.model.use_liger:
-            validate_liger(architecture)
-        if config.model.lora is not None:
-            validate_adapters(architecture, config.model.lora)
+        if config.evaluate_only is None:
+            _validate_training(config, architecture)
         path = config.model.path or "fromSeed"
         validate_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=path)
         warn_about_end_of_text(tokenizer, find_eos_tokens(config.model, architecture), path=path)
         validate_lengths(config, architecture)
-        run_loop = _run_reinforcement if config.algorithm.dpo is None else _run_preferences
+        run_loop = _choose_loop(config)
         with results.complete() if results else nullcontext():
             run_loop(_Run(config, server, reporter, run_directory, tokenizer, architecture, local=local))
     finally:
@@ -128,36 +123,21 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, executi
         reporter.print_last()
 
 
-def _open_results(config: TrainingConfig, execution: tuple[int, str] | None) -> PublishedResults | None:
-    """Open the bucket of the run, and get the results that the run continues. None: the run has a volume.
-
-    Raises BucketError if the bucket does not have what a run needs, and LeaseLostError.
-    """
-    if config.bucket is None:
-        return None
-    validate_extras(config)
-    objects = S3Objects(config.bucket)
-    check_bucket(objects)
-    lease = BucketLease.take(config.bucket, *execution) if execution else None
-    abort_leftovers(objects)
-    results = PublishedResults(objects, Path(config.run_directory), lease)
-    results.restore()
-    return results
+def _validate_training(config: TrainingConfig, architecture: PreTrainedConfig) -> None:
+    """Raises ValueError if the train workers do not support the model or the batches."""
+    validate_batches(config)
+    validate_family(architecture, packed=config.model.use_remove_padding)
+    validate_expert_parallel(architecture, config.training.expert_parallel_size)
+    if config.model.use_liger:
+        validate_liger(architecture)
+    if config.model.lora is not None:
+        validate_adapters(architecture, config.model.lora)
 
 
-def _open_run_directory(
-    path: Path, execution: tuple[int, str] | None, results: PublishedResults | None
-) -> RunDirectory:
-    """Take the lease before anything is written. Raises ValueError if the directory cannot be written."""
-    if results:
-        return RunDirectory(path, results.lease)
-    if execution is None:
-        return RunDirectory(path)
-    try:
-        lease = Lease.take(path, *execution)
-    except OSError as error:
-        raise ValueError(f"The run directory {path} cannot be written: {error.strerror or error}.") from error
-    return RunDirectory(path, lease)
+def _choose_loop(config: TrainingConfig) -> Callable[[_Run], None]:
+    if config.evaluate_only is not None:
+        return _run_evaluation
+    return _run_reinforcement if config.algorithm.dpo is None else _run_preferences
 
 
 @dataclass(frozen=True)
@@ -205,6 +185,48 @@ def _run_preferences(run: _Run) -> None:
         ).run()
 
 
+def _run_evaluation(run: _Run) -> None:
+    config = run.config
+    models = list_models(config)
+    validate_rollout(config)
+    validate_engine(config, run.architecture)
+    validate_functions(config)
+    validate_chat_template(config, run.tokenizer)
+    sources = _list_sources(run)
+    suites = load_suites(config, lambda data: EvaluationSet.load(data, run.tokenizer, **sources))
+    run.directory.write_config(config)
+    run.reporter.set_total_steps(len(models))
+    with Scorer(config.rewards) as scorer:
+        scorer.validate_judges(suites[0].rows.prompts[0])
+        run.join_ray()
+        with Termination(TERMINATED) as termination:
+            pods = training_pods(config)
+            placement_group = reserve_pods(pods)
+            Evaluator(
+                config,
+                models=models,
+                open_processes=lambda loaded: open_processes(loaded, pods, placement_group),
+                suites=suites,
+                tokenizer=run.tokenizer,
+                scorer=scorer,
+                reporter=run.reporter,
+                run=run.directory,
+                server=run.server,
+                termination=termination,
+            ).run()
+
+
+def _list_sources(run: _Run) -> dict[str, Any]:
+    """What the prompts need besides the data and the tokenizer."""
+    config = run.config
+    return {
+        "seed": config.training.seed,
+        "run_directory": Path(config.run_directory),
+        "tools": describe_tools(config.rollout.multi_turn),
+        "processor": load_image_processor(config),
+    }
+
+
 def _run_reinforcement(run: _Run) -> None:
     config = run.config
     tokenizer = run.tokenizer
@@ -217,12 +239,7 @@ def _run_reinforcement(run: _Run) -> None:
     validate_chat_template(config, tokenizer)
     validate_teacher(config, tokenizer)
     critic_architecture = load_critic_config(config, tokenizer)
-    sources: dict[str, Any] = {
-        "seed": config.training.seed,
-        "run_directory": Path(config.run_directory),
-        "tools": describe_tools(config.rollout.multi_turn),
-        "processor": load_image_processor(config),
-    }
+    sources = _list_sources(run)
     prompts = PromptDataset.load(config.data, tokenizer, **sources)
     suites = load_suites(config, lambda data: EvaluationSet.load(data, tokenizer, **sources))
     config = run.resolve_config(len(prompts))

@@ -17,7 +17,12 @@ class Termination:
     therefore cover the longest phase and one save.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        message: str = "Training was terminated (SIGTERM) before its first step. Existing checkpoints are unchanged.",
+    ) -> None:
+        """`message`: of the error before `defer`."""
+        self._message = message
         self.requested = False
         self._deferred = False
         self._previous_handler: Any = None
@@ -40,7 +45,5 @@ class Termination:
             return
         self.requested = True
         if not self._deferred:
-            raise Terminated(
-                "Training was terminated (SIGTERM) before its first step. Existing checkpoints are unchanged."
-            )
+            raise Terminated(self._message)
         print("[terminating] SIGTERM received: saving a checkpoint after this phase", flush=True)

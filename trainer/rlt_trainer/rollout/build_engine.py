@@ -73,6 +73,7 @@ def build_vllm(config: TrainingConfig, *, files: str, pod: EnginePod | None = No
         trust_remote_code=model.trust_remote_code,
         processor=load_image_processor(config),
         adapters=adapters,
+        from_files=config.evaluate_only is not None,
         pod=pod,
     )
 

@@ -41,7 +41,7 @@ class VllmEngine:
     """A RolloutEngine on vLLM's AsyncLLM.
 
     It starts with dummy weights. The first weight sync loads all weights, and verifies them. If vLLM applies adapters
-    itself, it starts with the weights of the files, and a sync loads the adapters.
+    itself, it starts with the weights of the files, and a sync loads the adapters. With `from_files` it has no syncs.
     """
 
     def __init__(
@@ -56,11 +56,13 @@ class VllmEngine:
         trust_remote_code: bool = False,
         processor: ImageProcessor | None = None,
         adapters: Adapters | None = None,
+        from_files: bool = False,
         pod: EnginePod | None = None,
     ) -> None:
         """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey).
 
-        adapters: those that vLLM applies itself (model.lora.syncAdapters). pod: of an engine in several pods.
+        adapters: those that vLLM applies itself (model.lora.syncAdapters). from_files: load all weights at the start.
+        pod: of an engine in several pods.
 
         Raises ValueError for options that vLLM does not have.
         """
@@ -76,6 +78,7 @@ class VllmEngine:
             trust_remote_code=trust_remote_code,
             has_images=processor is not None,
             adapters=adapters,
+            from_files=from_files,
             on_gpu=self._on_gpu,
         )
         self._adapters = adapters
@@ -92,10 +95,7 @@ class VllmEngine:
         self._start_variables = {"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}
         # vLLM warns at every sync about layers without weights, such as rotary embeddings; each sync is verified.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        from vllm.engine.arg_utils import AsyncEngineArgs
-
-        if unknown := sorted(set(rollout.engine_kwargs) - set(AsyncEngineArgs.__dataclass_fields__)):
-            raise ValueError(f"rollout.engineKwargs: vLLM has no option {', '.join(unknown)}. Use vLLM's names.")
+        _reject_unknown_options(rollout)
         if rollout.free_cache_engine and not self._on_gpu:
             warnings.warn("rollout.freeCacheEngine has no effect: vLLM supports sleep mode only on GPUs.", stacklevel=2)
         self._lora = build_lora_request() if adapters else None
@@ -296,6 +296,13 @@ class VllmEngine:
             raise RuntimeError("vLLM did not reset its prefix cache, which contains values of earlier weights")
         if self._images is not None:
             await self._llm.reset_encoder_cache()
+
+
+def _reject_unknown_options(rollout: Rollout) -> None:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    if unknown := sorted(set(rollout.engine_kwargs) - set(AsyncEngineArgs.__dataclass_fields__)):
+        raise ValueError(f"rollout.engineKwargs: vLLM has no option {', '.join(unknown)}. Use vLLM's names.")
 
 
 def _parameters(request: Request) -> SamplingParams:

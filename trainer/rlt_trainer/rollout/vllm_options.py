@@ -48,6 +48,7 @@ def build_engine_options(
     trust_remote_code: bool,
     has_images: bool = False,
     adapters: Adapters | None = None,
+    from_files: bool = False,
     on_gpu: bool,
 ) -> dict[str, Any]:
     """Build the arguments of vLLM's AsyncEngineArgs for the model in the folder `files`.
@@ -55,10 +56,11 @@ def build_engine_options(
     has_images: prompts can have images. vLLM then loads the tokenizer for its own processor, which counts the tokens
     of the largest image at the start.
     adapters: those that vLLM applies itself (model.lora.syncAdapters). The weights below them come from the files.
+    from_files: all weights come from the files, and none from a weight sync (evaluateOnly).
     """
     options: dict[str, Any] = {
         "model": files,
-        "load_format": "auto" if adapters else "dummy",
+        "load_format": "auto" if adapters or from_files else "dummy",
         "dtype": dtype,
         "quantization": "online" if rollout.quantization else None,
         "quantization_config": QUANTIZATIONS[rollout.quantization] if rollout.quantization else None,

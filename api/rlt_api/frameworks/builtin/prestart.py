@@ -9,7 +9,7 @@ from __future__ import annotations
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.frameworks.builtin.training_config import count_cpus, count_devices
 from rlt_api.spec.job_spec import RLTrainingJobSpec
-from rlt_api.spec.worker_groups import has_engines, rollout_group
+from rlt_api.spec.worker_groups import has_engines, rollout_group, trains
 
 MODULE = "rlt_trainer.preload"
 """The trainer's module that makes the imports."""
@@ -39,6 +39,8 @@ def count_actors(spec: RLTrainingJobSpec, group: WorkerGroup) -> int:
     generating = rollout_group(spec)
     if generating is not None:
         return engines if group is generating else processes
+    if not trains(spec):
+        return engines
     return processes + engines if has_engines(spec) else processes
 
 

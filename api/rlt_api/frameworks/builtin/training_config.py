@@ -40,6 +40,7 @@ def build_training_config(spec: RLTrainingJobSpec, run: Run) -> TrainingConfig:
         algorithm=spec.algorithm,
         training=ResolvedTraining.model_validate(training),
         evaluation=spec.evaluation,
+        evaluate_only=spec.evaluate_only,
         rollout=spec.rollout,
         checkpoint=spec.checkpoint,
         observability=spec.observability,

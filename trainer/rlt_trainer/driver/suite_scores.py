@@ -1,0 +1,43 @@
+"""The metrics of suites, and their files in the run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+
+from rlt_api.blocks.evaluation import Evaluation
+from rlt_trainer.batches.rollout_batch import RolloutBatch
+from rlt_trainer.data.dataset import EvaluationSet
+from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.data.suites import Suite
+from rlt_trainer.driver.validation_metrics import compute_validation_metrics
+from rlt_trainer.evaluation.sample_file import read_base, write_samples
+from rlt_trainer.evaluation.samples import Samples
+from rlt_trainer.telemetry.run_directory import RunDirectory, get_evaluation_file
+
+
+def score_suites(
+    step: int,
+    suites: Sequence[Suite[EvaluationSet]],
+    generate: Callable[[Sequence[Prompt], Evaluation], RolloutBatch],
+    run: RunDirectory,
+    *,
+    compare: Collection[str],
+    find_superseded: Callable[[Path, int], list[Path]],
+) -> dict[str, float]:
+    """Return the metrics of responses to the prompts of the suites, and write their scores to the run directory.
+
+    `compare`: the names of suites whose scores are compared with their file of step 0. `find_superseded`: as in
+    RunDirectory.write_evaluation.
+    """
+    metrics: dict[str, float] = {}
+    for suite in suites:
+        batch = generate(suite.rows.prompts, suite.settings)
+        samples = Samples.of(batch, suite.settings.responses_per_prompt)
+        run.write_evaluation(suite.name, step, partial(write_samples, samples, batch), find_superseded)
+        has_base = suite.name in compare and step > 0
+        base = read_base(get_evaluation_file(run.path, suite.name, 0)) if has_base else None
+        metrics |= compute_validation_metrics(suite.name, batch, samples, base)
+        metrics[f"val/{suite.name}/overlong_prompts"] = float(suite.rows.overlong)
+    return metrics
