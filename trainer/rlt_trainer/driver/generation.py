@@ -16,6 +16,7 @@ from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
 from rlt_trainer.algorithms.shaping import compute_overlong_penalty
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset
@@ -112,10 +113,7 @@ class RolloutGenerator:
             scores = replace(batch.scores, reasons=dict(self._filter.reasons))
             batch = replace(batch, scores=scores, num_gen_batches=self._filter.generations)
         if self._config.rollout.staleness:
-            started = torch.tensor([group.started for group in groups])
-            batch = replace(
-                batch, staleness=(step - started).repeat_interleave(self._config.rollout.responses_per_prompt)
-            )
+            batch = replace(batch, staleness=compute_staleness(batch.responses, step))
         ready, others = self._schedule.groups_ahead(step)
         return replace(batch, consumed=self._taken - len(ready) - len(others))
 
@@ -261,6 +259,15 @@ class RolloutGenerator:
         for rank, part in enumerate(by_rank):
             scores[rank::ranks] = part
         return scores
+
+
+def compute_staleness(responses: Sequence[Response], step: int) -> Tensor:
+    """Return the optimizer steps between the weights that began each response and the weights of `step`: [B].
+
+    NaN for an episode without a request.
+    """
+    versions = [response.oldest_version for response in responses]
+    return torch.tensor([torch.nan if version is None else step - 1 - version for version in versions])
 
 
 def report_failures(outcomes: Sequence[Mapping[str, Outcome]]) -> None:

@@ -236,8 +236,13 @@ class TrainWorker:
                 self._channel.close()
             self._channel = GroupChannel(address, self._device, self._weight_store)
 
-    def send_weights(self, *, add_up: bool) -> Sums:
-        """Send the policy's weights to the engines. With `add_up`, return the sums over this rank's share of them."""
+    def send_weights(self, version: int, *, add_up: bool) -> Sums:
+        """Send the policy's weights to the engines. With `add_up`, return the sums over this rank's share of them.
+
+        version: of the weights, as in Received.
+        """
+        if self._channel is not None:
+            self._channel.version = version
         summation = Summation()
         frozen = Sums()
         with self.telemetry.measure("update_weights"):
