@@ -9,6 +9,7 @@ from bench_report import Row
 ROWS = {
     "weight-sync": "weight_sync:measure",
     "weight-sync-group": "weight_sync:measure_group",
+    "weight-sync-bytes": "delta_sync:measure",
     "weight-sync-experts": "expert_sync:measure",
     "checkpoint": "checkpoint:measure",
     "passes": "passes:measure",

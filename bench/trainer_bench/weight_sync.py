@@ -13,7 +13,7 @@ from bench_report import Row
 from torch import Tensor
 
 from rlt_trainer.cluster.rendezvous import listen_for_ranks
-from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.delta_channel import join_group
 from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import (
@@ -43,11 +43,11 @@ def measure() -> Row:
 
 
 def measure_group() -> Row:
-    """Gloo over TCP, as for engines in other pods. The other end of the connection is on this machine."""
+    """Changes over TCP, as for engines in other pods: one byte in 50 has changed. The other end is on this machine."""
     store = listen_for_ranks(LOOPBACK)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     sender, receiver = (GroupAddress(LOOPBACK, store.port, 1, member, 2, [LOOPBACK] * 2) for member in range(2))
-    times = sync(lambda: GroupChannel(sender, CPU, store), receiver)
+    times = sync(lambda: join_group(sender, CPU, store), receiver)
     return describe("weight sync between pods, per GB, against a copy of the same bytes", times)
 
 
@@ -81,6 +81,8 @@ def sync(open_sender: Callable[[], WeightSender], address: ChannelAddress) -> tu
     assert connection.recv() == "ready"
 
     def send() -> None:
+        for tensor in weights.values():
+            tensor.view(torch.uint8)[::50] ^= 1
         connection.send("receive")
         send_weights(weights.items(), channel)
         assert connection.recv() == "received"

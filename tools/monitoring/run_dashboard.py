@@ -75,7 +75,7 @@ STABILITY = Row(
               (query_driver("rlt_trainer_rollout_probs_diff_mean"),), minimum=0),
         Panel("Skipped updates", "Optimizer steps that were skipped because the gradient was not finite.",
               (query_driver("rlt_trainer_skipped_updates"),), minimum=0),
-        Panel("Staleness", "Steps between the request of a response and its training.",
+        Panel("Staleness", "Optimizer steps since the weights that began a response.",
               tuple(map(query_statistic, ("staleness_steps_mean", "staleness_steps_max"))),
               requires="rollout.staleness", minimum=0),
         Panel("Value loss", "Value loss of the critic.",

@@ -219,6 +219,7 @@ class Pair:
         self.rank.connect(self.rank.rendezvous())
         self.rank.load_models()
         self.processes = LocalProcesses(config)
+        self.version = 0
         self.engines = Engines(config, cast(WorkerGroup[TrainWorker], workers), self.processes)
         self.engines.start(probes)
 
@@ -228,8 +229,9 @@ class Pair:
         return self.processes.workers[0].engine
 
     def sync(self) -> float:
-        """Sync the weights. Return the difference of log-probabilities."""
-        difference = self.engines.sync_weights()
+        """Sync the weights as the next version. Return the difference of log-probabilities."""
+        self.version += 1
+        difference = self.engines.sync_weights(self.version)
         assert difference is not None
         return difference
 

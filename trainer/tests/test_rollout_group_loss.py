@@ -13,7 +13,7 @@ from ranks import TIMEOUT_S, run_ranks
 from torch import Tensor
 
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks
-from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.delta_channel import join_group
 from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress, receive_weights, send_weights
 
 HOST = "127.0.0.1"
@@ -46,7 +46,7 @@ def run_member(port: int, member: int, killed: int, received: int) -> int | None
             assert os.WTERMSIG(status) == signal.SIGKILL
             return None
     torch.set_num_threads(1)
-    channel = GroupChannel(GroupAddress(HOST, port, 1, member, SIZE, [HOST] * SIZE), torch.device("cpu"))
+    channel = join_group(GroupAddress(HOST, port, 1, member, SIZE, [HOST] * SIZE), torch.device("cpu"))
     channel.limit = 1
     complete = 0
     try:

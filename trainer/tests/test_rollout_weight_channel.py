@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from rlt_trainer.cluster.rendezvous import listen_for_ranks
-from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.delta_channel import join_group
 from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.shared_channel import SharedReceiver, SharedSender
 from rlt_trainer.rollout.weight_channel import (
@@ -61,19 +61,18 @@ def test_another_process_receives_the_weights_sent(kind: str, device: str) -> No
     address = asdict(shared.address if shared else GroupAddress(HOST, store.port, 1, 1, 2, [HOST] * 2))
     command = [sys.executable, __file__, device, json.dumps(address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
-        sender = shared or GroupChannel(
-            GroupAddress(HOST, store.port, 1, 0, 2, [HOST] * 2), torch.device(device), store
-        )
+        sender = shared or join_group(GroupAddress(HOST, store.port, 1, 0, 2, [HOST] * 2), torch.device(device), store)
         sender.limit = 4096
         expected = []
         for factor in range(1, 1 + ROUNDS):
             sent = weights(device, factor)
+            sender.version = factor
             send_weights(sent.items(), sender)
-            expected.append(sum_weights(sent.items()).parts)
+            expected.append([device, factor, sum_weights(sent.items()).parts])
         output, _ = receiver.communicate(timeout=300)
     sender.close()
     assert receiver.returncode == 0
-    assert json.loads(output.splitlines()[-1]) == [[device, sums] for sums in expected]
+    assert json.loads(output.splitlines()[-1]) == expected
 
 
 def test_a_receiver_that_ends_during_a_transfer_is_an_error_of_the_sender() -> None:
@@ -119,13 +118,18 @@ def find_blocks() -> set[int]:
     return found
 
 
-def receive(device: str, fields: dict[str, Any]) -> list[tuple[str, dict[str, int]]]:
-    """Return the device and each round's sums of the weights."""
+def receive(device: str, fields: dict[str, Any]) -> list[tuple[str, int, dict[str, int]]]:
+    """Return device, version and sums of each round's weights."""
     if device == "cuda" and "socket" not in fields:
         torch.cuda.set_device(1)
     channel = open_receiver(parse_address(fields), torch.device(device))
-    received = [dict(receive_weights(channel)) for _ in range(ROUNDS)]
-    return [(each["norm"].device.type, sum_weights(each.items()).parts) for each in received]
+    rounds = []
+    for _ in range(ROUNDS):
+        received = dict(receive_weights(channel))
+        assert not channel.received.damaged
+        sums = sum_weights(received.items()).parts
+        rounds.append((received["norm"].device.type, channel.received.version, sums))
+    return rounds
 
 
 if __name__ == "__main__":

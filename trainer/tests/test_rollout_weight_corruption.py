@@ -17,7 +17,7 @@ from rlt_trainer.policy.router_bias import BIAS
 from rlt_trainer.rollout.expert_stacks import iterate_experts
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
 from rlt_trainer.rollout.vllm_engine import VllmEngine
-from rlt_trainer.rollout.weight_channel import WeightSender, send_weights
+from rlt_trainer.rollout.weight_channel import Received, WeightSender, send_weights
 from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE, StaleWeightsError
 from rlt_trainer.workers import train_worker
 
@@ -168,11 +168,12 @@ def load_without_head(engine: TransformersEngine) -> None:
     load(engine)
 
 
-async def receive_without_head(engine: VllmEngine) -> None:
+async def receive_without_head(engine: VllmEngine) -> Received:
     call: Any = engine._llm.collective_rpc
     await call(keep_head)
-    await receive(engine)
+    received = await receive(engine)
     await call(restore_head)
+    return received
 
 
 def keep_head(worker: Any) -> None:

@@ -158,7 +158,7 @@ GAUGES: tuple[Gauge, ...] = (
     Gauge(
         "training/staleness/mean",
         "rlt_trainer_staleness_steps_mean",
-        "Steps between the request of a response and its training: mean over the responses, with rollout.staleness",
+        "Optimizer steps since the weights that began a response: mean over the responses, with rollout.staleness",
     ),
     Gauge("training/staleness/max", "rlt_trainer_staleness_steps_max", "The same: maximum over the responses"),
     # Difference between rollout engine and trainer

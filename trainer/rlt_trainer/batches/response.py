@@ -32,11 +32,19 @@ class Response:
     """The tokens of an agent's request. None: the data's tokens."""
     earlier: tuple[Response, ...] = ()
     """The other sequences of an agent's episode, in the order of their first requests."""
+    version: int | None = None
+    """Of the weights at the arrival of the (first) request in its engine: the number of the policy's optimizer steps.
+    Tokens may be from newer weights. None: no engine had a request."""
 
     @property
     def sequences(self) -> tuple[Response, ...]:
         """All sequences of the episode. The last one has the latest turn."""
         return (*self.earlier, self)
+
+    @property
+    def oldest_version(self) -> int | None:
+        """The lowest version of the episode's sequences."""
+        return min((each.version for each in self.sequences if each.version is not None), default=None)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", array("i", self.token_ids))

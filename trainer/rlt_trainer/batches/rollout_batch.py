@@ -44,7 +44,8 @@ class RolloutBatch:
     num_gen_batches: int = 1
     """Number of generations in this batch: can be greater than 1 with algorithm.filterGroups."""
     staleness: Tensor | None = None
-    """[B]: steps between the request of the response and this step. None without rollout.staleness."""
+    """[B]: optimizer steps between the weights that began the response and this step's weights. NaN for an episode
+    without a request. None without rollout.staleness."""
 
     @property
     def failed(self) -> Tensor:

@@ -30,7 +30,7 @@ from rlt_trainer.rollout.group_channel import end_meeting
 from rlt_trainer.rollout.router import Engine, Router
 from rlt_trainer.rollout.weight_channel import ChannelAddress, GroupAddress
 from rlt_trainer.rollout.weight_sums import Sums, add_up_sums
-from rlt_trainer.rollout.weight_sync import Verification, build_probe
+from rlt_trainer.rollout.weight_sync import StaleWeightsError, Verification, build_probe, describe_damage
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport
 from rlt_trainer.workers.rollout_worker import EngineInfo, RolloutWorker
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -50,6 +50,7 @@ POLL_INTERVAL_S = 1.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Engines:
@@ -85,6 +86,7 @@ class Engines:
         self._has_lost: Future[None] = Future()
         self._losses: Counter[int] = Counter()
         self._syncs = 0
+        self._version = 0
         self._is_closed = False
         self._thread = threading.get_ident()
         self.loop = EventLoopThread("engines")
@@ -102,15 +104,17 @@ class Engines:
         self._start_processes()
         self._prepare_engines()
 
-    def sync_weights(self) -> float | None:
+    def sync_weights(self, version: int) -> float | None:
         """Sync the policy's weights to all engines, and verify them. Requests continue with the new weights.
 
+        version: of the weights: the number of the policy's optimizer steps.
         Returns the largest of the engines' mean differences of log-probabilities. None: this sync is not verified
         (rollout.verifyWeightsFreq). Raises StaleWeightsError, and Terminated after SIGTERM if no engine is left.
         """
         frequency = self._config.rollout.verify_weights_freq
         is_verified = frequency > 0 and self._syncs % frequency == 0
         self._syncs += 1
+        self._version = version
         while True:
             self._restart_lost()
             with suppress(EngineLostError):  # then the next pass starts it again
@@ -127,7 +131,7 @@ class Engines:
             if future.done():
                 return future.result()
             if self._is_colocated or not any(engine.serves and engine.loss is None for engine in self._engines):
-                self.sync_weights()
+                self.sync_weights(self._version)
             else:
                 self._restart_lost()
                 self._begin_starts()
@@ -185,15 +189,37 @@ class Engines:
         """Send the weights to the connected engines, and verify them. Raises EngineLostError if one of them ends."""
         expected = self._workers.all(TrainWorker.probe_log_probs, self._probe)[0] if is_verified else []
         self._release_memory("weights")
-        receiving = self._gather(self._connected, RolloutWorker.receive_weights)
-        sent = self._beside(receiving, lambda: self._workers.all(TrainWorker.send_weights, add_up=is_verified))
+        sent = self._transfer(add_up=is_verified)
         self._release_memory("kv_cache")  # after the receivers ended: memory that they have opened cannot be released
         held = self._call(self._connected, RolloutWorker.sum_weights) if is_verified else {}
         self._call(self._connected, RolloutWorker.resume)
-        difference = self._verify(add_up_sums(sent), held, expected) if is_verified else None
+        difference = self._verify(sent, held, expected) if is_verified else None
         self._raise_loss()
         self.loop.submit(self._serve()).result()
         return difference
+
+    def _transfer(self, *, add_up: bool) -> Sums:
+        """Send the weights to the connected engines. With `add_up`, return their sums.
+
+        If they are damaged on their way, they are sent once more, over new channels: whole. Raises StaleWeightsError if
+        they are damaged again.
+        """
+        sent, damage = self._send(add_up=add_up)
+        if damage:
+            _log.warning("sending all weights again: %s", damage)
+            self._open_channels(self._connected)
+            sent, damage = self._send(add_up=add_up)
+        if damage:
+            raise StaleWeightsError(damage)
+        return add_up_sums(sent)
+
+    def _send(self, *, add_up: bool) -> tuple[Sequence[Sums], str]:
+        """Return the sums of each train worker, and what differs in the engines from what was sent: "" if nothing."""
+        receiving = self._gather(self._connected, RolloutWorker.receive_weights)
+        sent, received = self._beside(
+            receiving, lambda: self._workers.all(TrainWorker.send_weights, self._version, add_up=add_up)
+        )
+        return sent, describe_damage(received.values(), self._version)
 
     def _verify(self, sent: Sums, held: Mapping[_Engine, Sums], expected: Sequence[float]) -> float:
         actual = self._call(self._connected, RolloutWorker.log_probs, self._probe)
@@ -317,8 +343,10 @@ class Engines:
             }
         )
 
-    def _beside(self, receiving: Coroutine[Any, Any, dict[_Engine, Any | BaseException]], send: Callable[[], R]) -> R:
-        """Call the train workers with `send` while the engines run `receiving`. Return the result of the train workers.
+    def _beside(
+        self, receiving: Coroutine[Any, Any, dict[_Engine, T | BaseException]], send: Callable[[], R]
+    ) -> tuple[R, dict[_Engine, T]]:
+        """Call the train workers with `send` while the engines run `receiving`. Return the results of both.
 
         Raises EngineLostError if the process of an engine ends, else the error of an engine, else of a train worker.
         """
@@ -329,9 +357,9 @@ class Engines:
             self._collect(received)  # the error of a receiver is the cause of the sender's
             self._raise_loss()
             raise
-        self._collect(received)
+        results = self._collect(received)
         self._raise_loss()
-        return sent
+        return sent, results
 
     async def _read_metrics(self) -> dict[int, list[Metric]]:
         async def read(engine: _Engine) -> list[Metric]:

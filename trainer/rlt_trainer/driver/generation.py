@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
+from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import PromptDataset
@@ -104,10 +105,7 @@ class RolloutGenerator:
             scores = replace(batch.scores, reasons=dict(self._filter.reasons))
             batch = replace(batch, scores=scores, num_gen_batches=self._filter.generations)
         if self._config.rollout.staleness:
-            started = torch.tensor([group.started for group in groups])
-            batch = replace(
-                batch, staleness=(step - started).repeat_interleave(self._config.rollout.responses_per_prompt)
-            )
+            batch = replace(batch, staleness=compute_staleness(batch.responses, step))
         ready, others = self._schedule.groups_ahead(step)
         return replace(batch, consumed=self._taken - len(ready) - len(others))
 
@@ -196,3 +194,12 @@ class RolloutGenerator:
 
     def _decode(self, token_ids: list[int]) -> str:
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))
+
+
+def compute_staleness(responses: Sequence[Response], step: int) -> Tensor:
+    """Return the optimizer steps between the weights that began each response and the weights of `step`: [B].
+
+    NaN for an episode without a request.
+    """
+    versions = [response.oldest_version for response in responses]
+    return torch.tensor([torch.nan if version is None else step - 1 - version for version in versions])

@@ -118,7 +118,7 @@ class Trainer:
         if done is None:
             self.warm_up()
             done = 0
-        self.engines.sync_weights()
+        self.engines.sync_weights(done)
         total = self.config.training.total_steps
         if done == 0 and (due := list_due(self.suites, 0, total)):
             self.reporter.evaluation(self.evaluate(0, due))
@@ -179,7 +179,7 @@ class Trainer:
             metrics |= training_batch.metrics
         difference = None
         with stopwatch.measure("update_weights"), suppress(Terminated):  # no engine is left: the step is complete
-            difference = self.engines.sync_weights()
+            difference = self.engines.sync_weights(step)
         if difference is not None:
             metrics["training/weight_sync_difference"] = difference
         if due := list_due(self.suites, step, config.training.total_steps):

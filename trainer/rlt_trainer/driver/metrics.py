@@ -58,9 +58,10 @@ def compute_length_metrics(sequences: Sequences) -> dict[str, float]:
 
 
 def _compute_staleness(batch: RolloutBatch) -> dict[str, float]:
-    if batch.staleness is None:
+    if batch.staleness is None or batch.staleness.isnan().all():
         return {}
-    return {"training/staleness/mean": _mean(batch.staleness), "training/staleness/max": float(batch.staleness.max())}
+    known = batch.staleness[~batch.staleness.isnan()]
+    return {"training/staleness/mean": _mean(known), "training/staleness/max": float(known.max())}
 
 
 def _compute_difficulty(batch: RolloutBatch) -> dict[str, float]:

@@ -23,6 +23,9 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 SCORE = "score."
 FAILURE = "failure."
 
+NO_VERSION = -1
+"""The code of a response without a version."""
+
 MISSING = -1
 SCORED = 0
 SKIPPED = 100
@@ -58,6 +61,7 @@ def pack(ready: Sequence[Group], others: Sequence[Group]) -> dict[str, Tensor]:
         "chosen": join_rows([response.chosen for response in responses], np.bool_),
         "turns": _integers(response.num_turns for response in responses),
         "finish": _integers(FINISH_REASONS.index(response.finish_reason) for response in responses),
+        "version": _integers(NO_VERSION if response.version is None else response.version for response in responses),
     }
     for name in dict.fromkeys(name for rollout in rollouts for name in rollout.outcomes):
         outcomes = [rollout.outcomes.get(name) for rollout in rollouts]
@@ -118,12 +122,21 @@ def _responses(tensors: Mapping[str, Tensor]) -> Iterator[Response]:
         pieces("chosen", "lengths"),
         tensors["turns"].tolist(),
         tensors["finish"].tolist(),
+        tensors["version"].tolist(),
         pieces("prompt_tokens", "prompt_lengths"),
         strict=True,
     )
     sequences = (
-        Response(tokens, values, chosen, turns, FINISH_REASONS[finish], tuple(of) or None)
-        for tokens, values, chosen, turns, finish, of in columns
+        Response(
+            tokens,
+            values,
+            chosen,
+            turns,
+            FINISH_REASONS[finish],
+            tuple(of) or None,
+            version=None if version == NO_VERSION else version,
+        )
+        for tokens, values, chosen, turns, finish, version, of in columns
     )
     for size in tensors["sequences"].tolist():
         *earlier, last = islice(sequences, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -39,16 +39,26 @@ class _Sequence:
     chosen: list[bool] = field(default_factory=list)
     turns: int = 0
     finish_reason: FinishReason = "stop"
+    version: int | None = None
 
     def append(self, observation: Sequence[int], turn: Response) -> None:
         self.tokens += [*observation, *turn.token_ids]
         self.log_probs += [*[0.0] * len(observation), *turn.log_probs]
         self.chosen += [*[False] * len(observation), *[True] * len(turn.token_ids)]
+        self.version = turn.version if self.turns == 0 else self.version
         self.turns += 1
         self.finish_reason = turn.finish_reason
 
     def to_response(self) -> Response:
-        return Response(self.tokens, self.log_probs, self.chosen, self.turns, self.finish_reason, self.prompt)
+        return Response(
+            self.tokens,
+            self.log_probs,
+            self.chosen,
+            self.turns,
+            self.finish_reason,
+            self.prompt,
+            version=self.version,
+        )
 
 
 @dataclass(eq=False)
@@ -163,9 +173,7 @@ class AgentTranscript:
         latest = self._latest.to_response()
         earlier = tuple(each.to_response() for each in self._sequences if each is not self._latest)
         finish_reason: FinishReason = "length" if self.has_reached_limit else latest.finish_reason
-        return Response(
-            latest.token_ids, latest.log_probs, latest.chosen, latest.num_turns, finish_reason, latest.prompt, earlier
-        )
+        return replace(latest, finish_reason=finish_reason, earlier=earlier)
 
     def _tokenize(self, messages: list[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
         try:

@@ -97,10 +97,12 @@ class _Transcript:
     rewards: list[float] = field(default_factory=list)
     turns: int = 0
     finish_reason: FinishReason = "stop"
+    version: int | None = None
 
     def add_turn(self, turn: Response) -> None:
         """Append a turn of the policy."""
         self._append(turn.token_ids, turn.log_probs, is_chosen=True)
+        self.version = turn.version if self.turns == 0 else self.version
         self.turns += 1
         self.finish_reason = turn.finish_reason
 
@@ -115,7 +117,7 @@ class _Transcript:
 
     def end(self, finish_reason: FinishReason, *, failure: str | None = None) -> Episode:
         """Return the completed conversation."""
-        response = Response(self.tokens, self.log_probs, self.chosen, self.turns, finish_reason)
+        response = Response(self.tokens, self.log_probs, self.chosen, self.turns, finish_reason, version=self.version)
         return Episode(response, sum(self.rewards) if self.rewards else None, failure)
 
     def _append(self, token_ids: Sequence[int], log_probs: Sequence[float], *, is_chosen: bool) -> None:

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 
 from rlt_trainer.batches.response import Response
 from rlt_trainer.errors import TrainingError
-from rlt_trainer.rollout.weight_channel import ChannelAddress
+from rlt_trainer.rollout.weight_channel import ChannelAddress, Received
 from rlt_trainer.rollout.weight_sums import Sums
 
 
@@ -106,11 +106,11 @@ class RolloutEngine(Protocol):
         """Connect to the senders of weights: one address for each device of the engine."""
         ...
 
-    async def receive_weights(self) -> None:
-        """Receive the weights from the channel, while the engine is paused.
+    async def receive_weights(self) -> Received:
+        """Receive the weights from the channel, while the engine is paused. Return what the engine has now.
 
         Values that were computed with earlier weights are dropped. Requests continue with the new weights, from the
-        tokens generated so far. Raises StaleWeightsError if they were damaged on their way.
+        tokens generated so far.
         """
         ...
 

@@ -1,12 +1,14 @@
-"""The weight channel to other pods: broadcasts over gloo on CPUs, NCCL on GPUs, with a checksum for each bucket."""
+"""The weight channel to other pods: broadcasts over gloo or NCCL, with a checksum for each bucket."""
 
 from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
+import xxhash
 from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, Store, TCPStore
 from torch.distributed import DistError
@@ -14,8 +16,8 @@ from torch.distributed import DistError
 from rlt_trainer.cluster.connections import watch_connections
 from rlt_trainer.cluster.rendezvous import Rendezvous
 from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket, Layout
-from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress
-from rlt_trainer.rollout.weight_sync import StaleWeightsError
+from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, GroupAddress, Received
+from rlt_trainer.rollout.weight_sync import StaleWeightsError, describe_damage
 
 JOIN_TIMEOUT = timedelta(minutes=1)
 """How long the members wait for the others."""
@@ -41,6 +43,8 @@ class Header:
 class End:
     """The message after the last bucket."""
 
+    version: int
+    """Of the weights."""
     checksums: tuple[int, ...]
     """Of all buckets."""
 
@@ -73,6 +77,7 @@ class GroupChannel:
         self._names: list[str] = []
         """The first weight of each bucket that was received."""
         self.limit = BUCKET_BYTES
+        self.version = 0
         group = ProcessGroup(meeting, member, size)
         gloo = ProcessGroupGloo(PrefixStore("gloo", meeting), member, size, JOIN_TIMEOUT)
         gloo._set_default_timeout(TRANSFER_TIMEOUT)
@@ -95,25 +100,20 @@ class GroupChannel:
     def put(self, bucket: Bucket | None) -> None:
         """As in WeightSender."""
         if bucket is None:
-            self._put_header(End(self._read_checksums()))
+            self._put_header(End(self.version, self._read_checksums()))
             return
         self._checksums.append(bucket.checksum())
         self._put_header(Header(bucket.layouts, len(bucket.data)))
         self._broadcast(bucket.data)
 
     def get(self) -> Bucket | None:
-        """As in WeightReceiver. It raises after the last bucket: the other members would wait for one that stops."""
+        """As in WeightReceiver. It continues after a damaged bucket: the others would wait for a member that stops."""
         header = self._get_header()
         if isinstance(header, End):
             received = zip(self._names, self._read_checksums(), header.checksums, strict=True)
             damaged = [name for name, actual, expected in received if actual != expected]
             self._names = []
-            if damaged:
-                raise StaleWeightsError(
-                    f"Stale weights in the rollout engine: the checksums of the buckets that start with "
-                    f"{', '.join(damaged)} differ from those sent. Check the network between the worker groups; the "
-                    "run can be resumed from its latest checkpoint."
-                )
+            self.received = Received(header.version, tuple(f"the bucket that starts with {name}" for name in damaged))
             return None
         bucket = Bucket(header.layouts, torch.empty(header.size, dtype=torch.uint8, device=self._device))
         self._broadcast(bucket.data)
@@ -131,18 +131,25 @@ class GroupChannel:
         self._checksums = []
         return tuple(values)
 
-    def _put_header(self, header: Header | End) -> None:
-        text = torch.frombuffer(bytearray(pickle.dumps(header)), dtype=torch.uint8)
-        self._broadcast(torch.tensor([len(text)]))
-        self._broadcast(text)
+    def _put_header(self, header: object) -> None:
+        text = bytearray(pickle.dumps(header))
+        self._broadcast(torch.tensor([len(text), _digest(text)]))
+        self._broadcast(torch.frombuffer(text, dtype=torch.uint8))
 
-    def _get_header(self) -> Header | End:
-        size = torch.zeros(1, dtype=torch.int64)
-        self._broadcast(size)
-        text = torch.empty(int(size), dtype=torch.uint8)
+    def _get_header(self) -> Any:
+        """Receive what `_put_header` sends. Raises StaleWeightsError, and leaves the group, if it is damaged."""
+        start = torch.zeros(2, dtype=torch.int64)
+        self._broadcast(start)
+        size, digest = start.tolist()
+        text = torch.empty(size, dtype=torch.uint8)
         self._broadcast(text)
-        header: Header | End = pickle.loads(text.numpy().tobytes())
-        return header
+        content = text.numpy().tobytes()
+        if _digest(content) != digest:
+            self.close()
+            raise StaleWeightsError(
+                describe_damage([Received(self.version, ("the header of a bucket",))], self.version)
+            )
+        return pickle.loads(content)
 
     def _broadcast(self, tensor: Tensor) -> None:
         assert self._group is not None
@@ -151,6 +158,10 @@ class GroupChannel:
         except Exception:
             self.close()
             raise
+
+
+def _digest(text: bytes | bytearray) -> int:
+    return int.from_bytes(xxhash.xxh3_64_digest(text), "big", signed=True)
 
 
 def end_meeting(address: GroupAddress) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlt_trainer.rollout.buckets import BUCKET_BYTES, Bucket
 from rlt_trainer.rollout.shared_blocks import BlockMappings, BlockPool, BlockState
-from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, SharedAddress
+from rlt_trainer.rollout.weight_channel import TRANSFER_TIMEOUT, Received, SharedAddress
 
 LENGTH_BYTES = 8
 CPU_BUCKET_BYTES = 32 * 2**20
@@ -37,6 +37,7 @@ class SharedSender:
         self._blocks = None if device.type == "cuda" else BlockPool(CPU_BUCKET_BYTES)
         self._pending: list[Tensor] = []
         self.limit = CPU_BUCKET_BYTES if self._blocks else BUCKET_BYTES
+        self.version = 0
 
     def allocate(self, size: int) -> Tensor:
         """As in WeightSender."""
@@ -52,7 +53,7 @@ class SharedSender:
         state, _ = _receive(self._connection, "engine's process")
         self._pending.clear()
         if bucket is None:
-            _send(self._connection, None, [])
+            _send(self._connection, Received(self.version), [])
             self._connection.close()
             self._connection = None
         elif self._blocks:
@@ -99,7 +100,8 @@ class SharedReceiver:
             torch.cuda.synchronize(self._device)
         _send(self._connection, self._blocks.state if self._blocks else BlockState(), [])
         message, files = _receive(self._connection, "train worker")
-        if message is None:
+        if isinstance(message, Received):
+            self.received = message
             self.close()
             return None
         layouts, exported = message

@@ -27,7 +27,7 @@ from rlt_trainer.policy.vision import embed_images, find_text_decoder
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request, Sampling
 from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.stop_strings import ends_with_stop_string
-from rlt_trainer.rollout.weight_channel import ChannelAddress, receive_weights
+from rlt_trainer.rollout.weight_channel import ChannelAddress, Received, receive_weights
 from rlt_trainer.rollout.weight_sums import Sums, sum_weights
 
 MAX_REQUESTS = 1024
@@ -120,9 +120,10 @@ class TransformersEngine:
         """As in RolloutEngine."""
         self._channel = await asyncio.to_thread(open_receiver, addresses[0], self._device)
 
-    async def receive_weights(self) -> None:
+    async def receive_weights(self) -> Received:
         """As in RolloutEngine. Each batch has its own KV cache, so none is dropped here."""
         await asyncio.to_thread(self._load_weights)
+        return self._channel.received
 
     async def sum_weights(self) -> Sums:
         """As in RolloutEngine."""

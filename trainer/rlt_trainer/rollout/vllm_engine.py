@@ -23,8 +23,8 @@ from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, build_variables, check_engine_kwargs
 from rlt_trainer.rollout.vllm_pods import EnginePod, run_workers
-from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension, unpack_sums
-from rlt_trainer.rollout.weight_channel import ChannelAddress
+from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension, unpack_received, unpack_sums
+from rlt_trainer.rollout.weight_channel import ChannelAddress, Received, join_received
 from rlt_trainer.rollout.weight_sums import Sums, add_up_sums
 from rlt_trainer.rollout.weight_sync import StaleWeightsError, describe_wrong_layers
 
@@ -84,7 +84,7 @@ class VllmEngine:
         self._adapters = adapters
         self._is_quantized = rollout.quantization is not None
         self._keeps_cache = rollout.staleness is not None and rollout.staleness.kv_cache == "keep"
-        self._version = 0  # the number of weight syncs
+        self._version = 0  # of the weights
         self._images = None if processor is None else ImagePrompts(processor, DTYPES[dtype])
         os.environ |= {**build_variables(rollout), OWNER: str(os.getpid())}
         if pod is not None:
@@ -177,19 +177,21 @@ class VllmEngine:
         """As in RolloutEngine."""
         await self._call(WorkerExtension.open_weight_channel, [asdict(address) for address in addresses])
 
-    async def receive_weights(self) -> None:
+    async def receive_weights(self) -> Received:
         """As in RolloutEngine. Requests in progress are preempted: vLLM computes their caches again.
 
         With rollout.staleness.kvCache keep they continue with their caches. Later requests have another salt, so that
         they find no values of earlier weights. vLLM evicts those when it needs their blocks.
         """
         if self._adapters:
-            await self._call(WorkerExtension.load_policy_adapters, asdict(self._adapters))
+            parts = await self._call(WorkerExtension.load_policy_adapters, asdict(self._adapters))
         else:
-            await self._call(WorkerExtension.load_policy_weights)
-        self._version += 1
+            parts = await self._call(WorkerExtension.load_policy_weights)
+        received = join_received([unpack_received(part) for part in parts])
+        self._version = received.version
         if not self._keeps_cache:
             await self._reset_caches()
+        return received
 
     async def sum_weights(self) -> Sums:
         """As in RolloutEngine. Replicas count each time.

@@ -25,7 +25,7 @@ from rlt_trainer.rollout.vllm_experts import accept_stacks
 from rlt_trainer.rollout.vllm_fp8 import QuantizedLayers, find_quantized_layers
 from rlt_trainer.rollout.vllm_layouts import Layouts
 from rlt_trainer.rollout.vllm_weights import iterate_weights, pack_experts, pack_shared_weights
-from rlt_trainer.rollout.weight_channel import WeightReceiver, parse_address, receive_weights
+from rlt_trainer.rollout.weight_channel import Received, WeightReceiver, parse_address, receive_weights
 from rlt_trainer.rollout.weight_sums import UNKNOWN, Summation, Sums
 
 OWNER = "RLT_ENGINE_PROCESS"
@@ -35,12 +35,20 @@ SHARED_MEMORY = Path("/dev/shm")  # the folder of POSIX shared memory
 
 PackedSums = tuple[list[tuple[str, int]], list[tuple[str, int, int]]]
 """Sums as plain values."""
+PackedReceived = tuple[int, list[str]]
+"""Received as plain values."""
 
 
 def unpack_sums(packed: PackedSums) -> Sums:
     """Return the sums of a worker."""
     parts, weights = packed
     return Sums(dict(parts), {name: (value, count) for name, value, count in weights})
+
+
+def unpack_received(packed: PackedReceived) -> Received:
+    """Return what a worker has received."""
+    version, damaged = packed
+    return Received(version, tuple(damaged))
 
 
 class WorkerExtension:
@@ -68,8 +76,8 @@ class WorkerExtension:
         """Open the channel at the address of this worker's device, given by the fields of its class."""
         self._weight_channel = open_receiver(parse_address(addresses[self.rank]), self.device)
 
-    def load_policy_weights(self) -> None:
-        """Load the weights from the channel.
+    def load_policy_weights(self) -> PackedReceived:
+        """Load the weights from the channel, and return what arrived.
 
         vLLM loads layer by layer, so that only one layer is in memory twice, and repacks it for the CPU's kernels.
         """
@@ -89,11 +97,12 @@ class WorkerExtension:
             raise
         pack_shared_weights(self.get_model())
         pack_experts(self.get_model())
+        return self._pack_received()
 
-    def load_policy_adapters(self, adapters: Mapping[str, Any]) -> None:
+    def load_policy_adapters(self, adapters: Mapping[str, Any]) -> PackedReceived:
         """Load adapters from the channel, in place of the earlier ones. `adapters`: the fields of Adapters.
 
-        vLLM reads them from files.
+        vLLM reads them from files. Returns what arrived.
         """
         try:
             with TemporaryDirectory(prefix="rlt-adapters-") as folder:
@@ -102,6 +111,11 @@ class WorkerExtension:
         except Exception:
             self._weight_channel.close()
             raise
+        return self._pack_received()
+
+    def _pack_received(self) -> PackedReceived:
+        received = self._weight_channel.received
+        return received.version, list(received.damaged)
 
     def sum_policy_weights(self) -> PackedSums:
         """Return the sums over this worker's part of the weights.

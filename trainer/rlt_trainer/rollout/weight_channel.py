@@ -47,12 +47,30 @@ def parse_address(fields: Mapping[str, Any]) -> ChannelAddress:
     return SharedAddress(**fields) if "socket" in fields else GroupAddress(**fields)
 
 
+@dataclass(frozen=True)
+class Received:
+    """What an engine has after a transfer."""
+
+    version: int
+    """Of the weights: the number of the policy's optimizer steps."""
+    damaged: tuple[str, ...] = ()
+    """The weights and messages that did not arrive as they were sent. The engine must not generate with them."""
+
+
+def join_received(parts: Sequence[Received]) -> Received:
+    """Return what an engine has whose devices have `parts`: the oldest version."""
+    damaged = dict.fromkeys(each for part in parts for each in part.damaged)
+    return Received(min(part.version for part in parts), tuple(damaged))
+
+
 class WeightSender(Protocol):
     """The sending end. Its buckets on a GPU exist until the receiver has loaded their layer
     (rlt_api/rules/weight_sync_buffers.py). On a CPU it also has shared memory for the next ones."""
 
     limit: int
     """Maximum size of a bucket in bytes, unless a single tensor is larger."""
+    version: int
+    """Of the weights of the next transfer, as in Received."""
 
     def allocate(self, size: int) -> Tensor:
         """Allocate the memory of the next bucket to send: [size], uint8."""
@@ -70,8 +88,11 @@ class WeightSender(Protocol):
 class WeightReceiver(Protocol):
     """The receiving end. It holds the buckets with tensors that its engine has not loaded yet."""
 
+    received: Received
+    """The result of the last transfer that has ended."""
+
     def get(self) -> Bucket | None:
-        """Receive the next bucket. None: the transfer has ended. Raises StaleWeightsError for damaged buckets."""
+        """Receive the next bucket. None: the transfer has ended, and `received` has its result."""
         ...
 
     def close(self) -> None:
@@ -93,6 +114,6 @@ def send_weights(weights: Iterable[tuple[str, Tensor]], channel: WeightSender | 
 
 
 def receive_weights(channel: WeightReceiver) -> Iterator[tuple[str, Tensor]]:
-    """Yield names and tensors as they arrive. Raises StaleWeightsError for damaged buckets, after the last one."""
+    """Yield names and tensors as they arrive. After the last one, `channel.received` names the damaged ones."""
     while (bucket := channel.get()) is not None:
         yield from bucket.unpack()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import cycle, islice
 from statistics import median
 
@@ -23,6 +23,7 @@ import torch
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.errors import TrainingError
+from rlt_trainer.rollout.weight_channel import Received
 from rlt_trainer.rollout.weight_sums import MODULUS, Sums
 
 _log = logging.getLogger(__name__)
@@ -116,6 +117,23 @@ def describe_wrong_layers(layers: Sequence[str]) -> str:
         "Stale weights in the rollout engine: after a weight sync its weights in FP8 differ from those that were sent "
         f"({_join(layers)}), so it does not sample from the policy. Remove rollout.quantization, and report the "
         "versions of torch and vLLM."
+    )
+
+
+def describe_damage(received: Collection[Received], version: int) -> str:
+    """Return the message for engines that have not received the weights of `version` as they were sent. "": none."""
+    found = dict.fromkeys(each for engine in received for each in engine.damaged)
+    if not found:
+        found = dict.fromkeys(
+            f"weights of version {engine.version} instead of {version}"
+            for engine in received
+            if engine.version != version
+        )
+    if not found:
+        return ""
+    return (
+        f"Stale weights in the rollout engine: they did not arrive as they were sent ({_join(list(found))}). Check the "
+        "network between the worker groups; the run can be resumed from its latest checkpoint."
     )
 
 

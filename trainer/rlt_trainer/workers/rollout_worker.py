@@ -24,7 +24,7 @@ from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
 from rlt_trainer.rollout.build_engine import build_engine, load_stop_token_ids
 from rlt_trainer.rollout.engine import EngineDiedError, EngineError, Request
-from rlt_trainer.rollout.weight_channel import ChannelAddress
+from rlt_trainer.rollout.weight_channel import ChannelAddress, Received
 from rlt_trainer.rollout.weight_sums import Sums
 from rlt_trainer.telemetry.engine_counters import EngineCounters
 from rlt_trainer.telemetry.worker_telemetry import WorkerReport, WorkerTelemetry
@@ -75,7 +75,10 @@ class RolloutWorker:
         self._ended: list[Ended] = []
         self._death: EngineDiedError | None = None
         self._has_ended = asyncio.Event()
-        self._running = 0
+        self._version = 0
+        """Of the weights that the engine received last."""
+        self._running: dict[int, int] = {}
+        """The version of the weights at the arrival of each request in progress, by its number."""
         self._gen = ExitStack()
         self._counters = EngineCounters()
         self.telemetry = WorkerTelemetry(
@@ -99,9 +102,9 @@ class RolloutWorker:
 
     async def submit(self, requests: Sequence[Request]) -> None:
         """Add requests. An idle engine schedules all of them together."""
-        if self._running == 0:
+        if not self._running:
             self._gen.enter_context(self.telemetry.measure("gen"))
-        self._running += len(requests)
+        self._running |= {request.number: self._version for request in requests}
         await self.engine.submit(requests, self._end)
 
     async def ended(self) -> list[Ended]:
@@ -133,12 +136,17 @@ class RolloutWorker:
         """Connect to the senders of weights: one address for each device of the engine."""
         await self.engine.open_channel(addresses)
 
-    async def receive_weights(self) -> None:
-        """Pause, and receive the policy's weights. `resume` allocates the KV cache, after the transfer (as in verl)."""
+    async def receive_weights(self) -> Received:
+        """Pause, and receive the policy's weights. `resume` allocates the KV cache, after the transfer (as in verl).
+
+        Returns what the engine has now.
+        """
         with self.telemetry.measure("update_weights"):
             await self.engine.pause()
             await self.engine.wake("weights")
-            await self.engine.receive_weights()
+            received = await self.engine.receive_weights()
+        self._version = received.version
+        return received
 
     async def sum_weights(self) -> Sums:
         """Return the sums over the weights of the engine."""
@@ -171,11 +179,12 @@ class RolloutWorker:
         self._scratch.cleanup()
 
     def _end(self, number: int, result: Response | EngineError) -> None:
-        self._running -= 1
-        if self._running == 0:
+        version = self._running.pop(number)
+        if not self._running:
             self._gen.close()
         if isinstance(result, EngineDiedError):
             self._death = result
         else:
+            result = replace(result, version=version) if isinstance(result, Response) else result
             self._ended.append((number, result))
         self._has_ended.set()

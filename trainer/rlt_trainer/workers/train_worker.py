@@ -42,7 +42,7 @@ from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.config import load_image_processor, resolve_critic_model, resolve_teacher_model
 from rlt_trainer.policy.mesh import create_mesh, set_collective_timeout
 from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
-from rlt_trainer.rollout.group_channel import GroupChannel
+from rlt_trainer.rollout.delta_channel import join_group
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
 from rlt_trainer.rollout.weight_sums import Summation, Sums, add_up_sums, sum_weights
@@ -234,10 +234,15 @@ class TrainWorker:
         if self._rank == 0:
             if self._channel is not None:
                 self._channel.close()
-            self._channel = GroupChannel(address, self._device, self._weight_store)
+            self._channel = join_group(address, self._device, self._weight_store)
 
-    def send_weights(self, *, add_up: bool) -> Sums:
-        """Send the policy's weights to the engines. With `add_up`, return the sums over this rank's share of them."""
+    def send_weights(self, version: int, *, add_up: bool) -> Sums:
+        """Send the policy's weights to the engines. With `add_up`, return the sums over this rank's share of them.
+
+        version: of the weights, as in Received.
+        """
+        if self._channel is not None:
+            self._channel.version = version
         summation = Summation()
         frozen = Sums()
         with self.telemetry.measure("update_weights"):
