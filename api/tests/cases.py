@@ -935,6 +935,31 @@ CASES = [
         {"rollout.staleness": {"kvCache": "keep"}, "data.imageKey": "images"},
         "remove one of them",
     ),
+    Case(
+        "speculation",
+        "spec.rollout.speculativeConfig",
+        {"rollout.speculativeConfig": {"method": "ngram"}, "rollout.engine": "transformers"},
+        "use vllm, or remove speculativeConfig",
+    ),
+    Case(
+        "speculation",
+        "spec.rollout.speculativeConfig",
+        {"rollout.speculativeConfig": {"method": "ngram"}, "rollout.minP": 0.1},
+        "use minP 0, or remove speculativeConfig",
+    ),
+    Case(
+        "speculation",
+        "spec.rollout.speculativeConfig",
+        {"rollout.speculativeConfig": {"method": "ngram"}, "model.lora": {"rank": 8, "syncAdapters": True}},
+        "remove one of them",
+    ),
+    Case(
+        "speculation",
+        "spec.rollout.speculativeConfig.promptLookupMin",
+        {"rollout.speculativeConfig": {"promptLookupMin": 6}},
+        "use 5 or less",
+        cel=True,
+    ),
     Case("liger", "spec.model.useLiger", {"model.useLiger": True}, "use false"),
     Case("liger", "spec.model.useLiger", {"model.useLiger": True, **accelerator("amd.com/gpu")}, "use false"),
     Case(

@@ -20,7 +20,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import TRAINING_BLOCKS
 
 ROOT = Path(__file__).parents[2]
-TRAINER = read_fields(ROOT / "trainer/rlt_trainer")
+TRAINER = read_fields(ROOT / "trainer/rlt_trainer", ROOT / "api/rlt_api/spec/engine_options.py")
 OPERATOR = read_fields(
     ROOT / "operator/rlt_operator", ROOT / "core/rlt_core", ROOT / "api/rlt_api/rules/shared_memory.py"
 )

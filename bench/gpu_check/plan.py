@@ -29,7 +29,7 @@ CHECKS = (
     Check("engine", "does a weight sync to vLLM arrive exactly, before and after sleep?", 200, needs=("vllm",)),
     Check("loop", "do five steps of the whole loop run, and a run with staleness?", 300, needs=("vllm",)),
     Check("experts", "are 128 experts in bfloat16 right, and what does a sync cost for each tensor?", 60),
-    Check("options", "do 8-bit AdamW, Muon, Liger, the float32 head and FP8 work?", 120),
+    Check("options", "do 8-bit AdamW, Muon, Liger, the float32 head, FP8 and speculative decoding work?", 180),
     Check("saving", "what does an asynchronous save cost beside a step, and does a run resume from it?", 45),
 )
 

@@ -116,8 +116,15 @@ def test_every_option_of_the_trainer_is_rejected_in_engine_kwargs(on_gpu: bool) 
         "enableChunkedPrefill": True,
         "freeCacheEngine": True,
     }
-    everything |= {"tensorParallelSize": 2, "quantization": "fp8"}
+    everything |= {"tensorParallelSize": 2, "quantization": "fp8", "speculativeConfig": {}}
     assert set(options(everything, on_gpu=on_gpu)) <= set(SET_BY)
+
+
+def test_the_minimum_of_a_lookup_is_its_maximum_by_default() -> None:
+    given = options({"speculativeConfig": {"promptLookupMax": 4}})["speculative_config"]
+    expected = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 4}
+    assert given == expected
+    assert "speculative_config" not in options({})
 
 
 def test_sleep_mode_is_only_set_on_a_gpu() -> None:

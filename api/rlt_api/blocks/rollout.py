@@ -105,6 +105,30 @@ class Staleness(ApiModel):
     engine vllm, and a cache that stays during the training: mode separate, or freeCacheEngine false."""
 
 
+class SpeculativeConfig(ApiModel):
+    """Speculative decoding: vLLM proposes the next tokens of a response, and computes their probabilities at once."""
+
+    model_config = cel(
+        (
+            "!has(self.promptLookupMin) || "
+            "self.promptLookupMin <= (has(self.promptLookupMax) ? self.promptLookupMax : 5)",
+            "promptLookupMin must not be more than promptLookupMax",
+        ),
+    )
+
+    method: Literal["ngram"] = "ngram"
+    """ngram: the tokens that followed an earlier occurrence of the last tokens, in the prompt or the response (prompt
+    lookup decoding). Each is accepted with its probability under the policy, and replaced otherwise (arXiv 2211.17192),
+    so that the distribution of responses and their log-probabilities stay the policy's."""
+    num_speculative_tokens: Annotated[int, Field(ge=1, le=32)] = 5
+    """Maximum number of proposed tokens in a step of the engine: vLLM's num_speculative_tokens."""
+    prompt_lookup_max: Annotated[int, Field(ge=1, le=32)] = 5
+    """Maximum number of last tokens to find: vLLM's prompt_lookup_max."""
+    prompt_lookup_min: Annotated[int, Field(ge=1, le=32)] | None = None
+    """Minimum number of last tokens to find: vLLM's prompt_lookup_min. Less proposes more often, and more of it is
+    rejected. Default: promptLookupMax."""
+
+
 class Rollout(ApiModel):
     """Generation of responses."""
 
@@ -167,6 +191,9 @@ class Rollout(ApiModel):
     verify_weights_freq: Annotated[int, Field(ge=0, le=2**31 - 1)] = 1
     """Verify every N-th weight sync: the sums over all weights and the log-probabilities of at least 256 tokens are
     compared. 0: none."""
+    speculative_config: SpeculativeConfig | None = None
+    """Speculative decoding: vLLM's speculative_config. It can be faster where responses repeat parts of their prompts or
+    of themselves, and batches are small. Default: none."""
     engine_kwargs: JsonObject = {}
     """Additional options of the engine, by their names in vLLM: verl's rollout.engine_kwargs."""
     staleness: Staleness | None = None

@@ -19,6 +19,7 @@ from rlt_api.rules import (
     pods,
     rewards,
     services,
+    speculation,
     vision,
 )
 
@@ -38,5 +39,6 @@ FIELD_RULES: tuple[Rule, ...] = (
     *names.RULES,
     *rewards.RULES,
     *services.RULES,
+    *speculation.RULES,
     *vision.RULES,
 )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import JsonValue
+
+from rlt_api.blocks.rollout import Rollout
+
 SET_BY = {
     "model": "model.path or model.fromSeed",
     "revision": "model.revision",
@@ -18,6 +22,7 @@ SET_BY = {
     "enforce_eager": "rollout.enforceEager",
     "gpu_memory_utilization": "rollout.gpuMemoryUtilization",
     "tensor_parallel_size": "rollout.tensorParallelSize",
+    "speculative_config": "rollout.speculativeConfig",
     "enable_sleep_mode": "rollout.freeCacheEngine",
     "distributed_executor_backend": "rollout.tensorParallelSize",
     "nnodes": "rollout.tensorParallelSize",
@@ -37,3 +42,17 @@ SET_BY = {
 """vLLM's option -> the field that sets it, or its fixed value."""
 MAX_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The values of max_lora_rank (MaxLoRARanks in vllm/config/lora.py, vLLM 0.32). A smaller rank is padded with zeros."""
+
+
+def build_speculative_option(rollout: Rollout) -> dict[str, JsonValue]:
+    """Build vLLM's option speculative_config (vllm/config/speculative.py, vLLM 0.32). Empty without speculation."""
+    config = rollout.speculative_config
+    if config is None:
+        return {}
+    options: dict[str, JsonValue] = {
+        "method": config.method,
+        "num_speculative_tokens": config.num_speculative_tokens,
+        "prompt_lookup_max": config.prompt_lookup_max,
+        "prompt_lookup_min": config.prompt_lookup_min or config.prompt_lookup_max,
+    }
+    return {"speculative_config": options}

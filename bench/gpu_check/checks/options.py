@@ -1,4 +1,4 @@
-"""8-bit AdamW, Muon and the float32 head against their definitions on a CPU, and the tests of Liger and FP8."""
+"""8-bit AdamW, Muon and the float32 head against their definitions on a CPU, and more tests."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ MAX_HEAD_DIFFERENCE = 5e-3
 TESTS = {
     "Liger": ("liger_kernel", ("test_policy_liger.py",)),
     "FP8": ("vllm", ("test_rollout_vllm_fp8.py", "test_rollout_fp8_weights.py")),
+    "speculative decoding": ("vllm", ("test_rollout_vllm_speculation.py", "test_rollout_vllm_expand.py")),
 }
 """Title -> the package that the tests need, and their files."""
 

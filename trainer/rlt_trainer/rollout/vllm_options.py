@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlt_api.blocks.rollout import Rollout
-from rlt_api.spec.engine_options import SET_BY
+from rlt_api.spec.engine_options import SET_BY, build_speculative_option
 from rlt_trainer.rollout.stop_strings import may_have_stop_strings
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def build_engine_options(
         **(adapters.options() if adapters else {}),
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
+        **build_speculative_option(rollout),
         **rollout.engine_kwargs,
     }
     if float32_head:

@@ -21,6 +21,7 @@ from torch import nn
 from rlt_trainer.rollout.expert_stacks import iterate_experts
 from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
+from rlt_trainer.rollout.vllm_expand import replace_expand
 from rlt_trainer.rollout.vllm_experts import accept_stacks
 from rlt_trainer.rollout.vllm_fp8 import QuantizedLayers, find_quantized_layers
 from rlt_trainer.rollout.vllm_layouts import Layouts
@@ -170,3 +171,4 @@ def _remove_shared_memory() -> None:
 if owner := os.environ.get(OWNER):  # vLLM imports this module first, and loads a model for minutes afterwards
     end_with_owner(int(owner))
     accept_stacks()
+    replace_expand()

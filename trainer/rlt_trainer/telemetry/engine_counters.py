@@ -12,7 +12,13 @@ HITS = "vllm:prefix_cache_hits_total"
 """Those that it had."""
 PREEMPTIONS = "vllm:num_preemptions_total"
 """Requests whose KV cache was dropped, and is computed again."""
-NAMES = frozenset({QUERIES, HITS, PREEMPTIONS})
+DRAFTS = "vllm:spec_decode_num_drafts_total"
+"""Steps of a response with proposed tokens (vllm/v1/spec_decode/metrics.py)."""
+DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
+"""Proposed tokens."""
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+"""Those that were accepted."""
+NAMES = frozenset({QUERIES, HITS, PREEMPTIONS, DRAFTS, DRAFT_TOKENS, ACCEPTED})
 
 
 class EngineCounters:
@@ -35,5 +41,10 @@ def compute_counter_metrics(engines: Iterable[Mapping[str, float]]) -> dict[str,
     total = {name: sum(added[name] for added in steps if name in added) for name in NAMES}
     if not any(steps):
         return {}
-    hit_rate = {"rollout/prefix_cache_hit_rate": total[HITS] / total[QUERIES]} if total[QUERIES] else {}
-    return {**hit_rate, "rollout/preemptions": total[PREEMPTIONS]}
+    metrics = {"rollout/preemptions": total[PREEMPTIONS]}
+    if total[QUERIES]:
+        metrics["rollout/prefix_cache_hit_rate"] = total[HITS] / total[QUERIES]
+    if total[DRAFTS]:
+        metrics["rollout/spec_accept_rate"] = total[ACCEPTED] / total[DRAFT_TOKENS]
+        metrics["rollout/spec_accept_length"] = 1 + total[ACCEPTED] / total[DRAFTS]
+    return metrics

@@ -21,6 +21,7 @@ from rlt_api.rules import (
     operations,
     preferences,
     quantization,
+    speculation,
     truncated_sampling,
     vision,
 )
@@ -66,6 +67,7 @@ BUILTIN = FrameworkType(
         *preferences.RULES,
         *quantization.RULES,
         *kept_cache.RULES,
+        *speculation.BUILTIN_RULES,
         *truncated_sampling.RULES,
         *vision.BUILTIN_RULES,
     ),

@@ -186,6 +186,8 @@ def _list_rollout(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     for name in LENGTHS:
         yield f"spec.rollout.{name}", name in given, "it has no option for it", REMOVE
     yield "spec.rollout.quantization", rollout.quantization is not None, "it has no option for it", REMOVE
+    given_config = rollout.speculative_config is not None
+    yield "spec.rollout.speculativeConfig", given_config, "it has no option for it", REMOVE
     yield "spec.rollout.engineKwargs", bool(rollout.engine_kwargs), "it has no option for it", REMOVE
     yield "spec.checkpoint.asynchronous", checkpoint.asynchronous, "it has no option for it", REMOVE
     reason = "it resumes from the checkpoints of the job alone"

@@ -17,6 +17,7 @@ from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.blocks.model import Model
 from rlt_api.frameworks.roll.values import Settings, escape, get_block, merge
 from rlt_api.frameworks.validation_set import list_files
+from rlt_api.spec.engine_options import build_speculative_option
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_pod.command.roll_layout import count_shares, parse_devices, read_strategy
 
@@ -159,6 +160,7 @@ def build_engine(
             "max_num_seqs": rollout.max_num_seqs,
             "max_num_batched_tokens": rollout.max_num_batched_tokens or max(8192, longest),
             "enable_chunked_prefill": rollout.enable_chunked_prefill,
+            **build_speculative_option(rollout),
         }
     options |= {"quantization": rollout.quantization, **rollout.engine_kwargs}
     role: Settings = {

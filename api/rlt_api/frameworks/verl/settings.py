@@ -22,6 +22,7 @@ from rlt_api.frameworks.verl.engines import fit_engine
 from rlt_api.frameworks.verl.overrides import format_override
 from rlt_api.frameworks.verl.parallel import ULYSSES, count_shares, read_engine
 from rlt_api.frameworks.verl.placement import list_placement
+from rlt_api.spec.engine_options import build_speculative_option
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import FUNCTIONS_DIRECTORY
 from rlt_api.spec.worker_groups import training_group
@@ -235,6 +236,7 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
     suite = find_suite(spec)
     temperature = suite.temperature if suite else 0.0
     longest = rollout.max_model_len or data.max_prompt_length + data.max_response_length
+    engine_kwargs = {**build_speculative_option(rollout), **rollout.engine_kwargs}
     settings: Settings = {
         f"{ROLLOUT}.name": rollout.engine,
         f"{ROLLOUT}.n": rollout.responses_per_prompt,
@@ -257,7 +259,7 @@ def _list_rollout(spec: RLTrainingJobSpec, data: Data, model: Model) -> Settings
         f"{ROLLOUT}.val_kwargs.n": suite.responses_per_prompt if suite else 1,
         f"{ROLLOUT}.val_kwargs.temperature": temperature,
         f"{ROLLOUT}.val_kwargs.do_sample": temperature > 0,
-        **{f"++{ROLLOUT}.engine_kwargs.vllm.{name}": value for name, value in rollout.engine_kwargs.items()},
+        **{f"++{ROLLOUT}.engine_kwargs.vllm.{name}": value for name, value in engine_kwargs.items()},
     }
     if not is_old(spec.framework):
         settings[f"{ROLLOUT}.seed"] = training.seed
