@@ -21,6 +21,7 @@ from rlt_api.rules import (
     operations,
     preferences,
     quantization,
+    sandboxes,
     truncated_sampling,
     vision,
 )
@@ -65,6 +66,7 @@ BUILTIN = FrameworkType(
         *model_families.RULES,
         *preferences.RULES,
         *quantization.RULES,
+        *sandboxes.RULES,
         *kept_cache.RULES,
         *truncated_sampling.RULES,
         *vision.BUILTIN_RULES,
