@@ -31,6 +31,7 @@ from job_specs import (
     judge,
     merged,
     pairs,
+    sandbox,
     separate_engines,
     step,
     stop_timeout,
@@ -45,6 +46,7 @@ DEVICE = "spec.cluster.workers[0].accelerator.resourceName"
 JUDGE = "spec.rewards[0].judge"
 CONVERSATION = "spec.rollout.multiTurn"
 BUCKET = "spec.storage.bucket"
+SANDBOX = "spec.rollout.multiTurn.sandbox"
 
 
 @dataclass(frozen=True)
@@ -1249,6 +1251,12 @@ CASES = [
         {"security.rayToken": True, "cluster.rayVersion": "2.51.1"},
         "remove it",
     ),
+    Case("sandbox", SANDBOX, sandbox({}, tool="calculator"), "remove it"),
+    Case("sandbox", SANDBOX, {**sandbox({}), "security.rayToken": False}, "use security.rayToken: true"),
+    Case("sandbox", SANDBOX, {**sandbox({}), "cluster.rayVersion": "2.51.1"}, "Ray 2.52 or later"),
+    Case("sandbox", f"{SANDBOX}.memory", sandbox({"memory": "64Mi"}), "use 128Mi or more"),
+    Case("image", f"{SANDBOX}.image", sandbox({"image": "docker://python:3.12"}), "use python:3.12"),
+    Case("label", f"{SANDBOX}.nodeSelector[a b]", sandbox({"nodeSelector": {"a b": "c"}}), "show-labels"),
     Case("schema", "spec.cluster.env[1]", env("A", "A"), "remove one", cel=True),
     Case("stop-timeout", "spec.cluster.env[0].value", stop_timeout("600"), "terminationGracePeriodSeconds: 600"),
     Case("stop-timeout", "spec.cluster.env[0].value", stop_timeout("5m"), "remove it", base=COMMAND),

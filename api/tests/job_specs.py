@@ -112,6 +112,11 @@ def tools(*given: Json) -> Json:
     return {"rollout.multiTurn": {"tools": list(given)}}
 
 
+def sandbox(block: Json, *, tool: str = "python") -> Json:
+    """Return conversations with a tool and sandboxes."""
+    return {"rollout.multiTurn": {"tools": [{"name": tool}], "sandbox": block}}
+
+
 def hub_model(path: str) -> Json:
     """Return a model by its path. Its size is unknown."""
     return {"model": {"path": path, "fromSeed": None}}

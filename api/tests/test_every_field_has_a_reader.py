@@ -32,6 +32,8 @@ BY_RULES = ("spec.rollout.workerGroup", "spec.training.reference.fsdpSize")
 """rules/layout.py reads the first one; the second one must equal training.fsdp.fsdpSize and has no other effect."""
 REPLACED = "spec.checkpoint.resumeFromJob"
 """The operator replaces it by resumeFromPath, which the trainer reads."""
+SANDBOX = "spec.rollout.multiTurn.sandbox."
+"""The operator builds the pods, and the trainer claims them."""
 METRIC_RULES = "spec.observability.metricRules."
 """blocks/metric_rules.py reads these by name: test_metric_rules.py changes each."""
 
@@ -58,6 +60,8 @@ def test_field_is_read(path: str, schema: Schema) -> None:
         assert field in MEMORY_RULES
     elif path.startswith(METRIC_RULES):
         assert (Observability, "metric_rules") in OPERATOR & TRAINER
+    elif path.startswith(SANDBOX):
+        assert field in OPERATOR | TRAINER
     elif block in (*TRAINING_BLOCKS, "evaluateOnly"):
         assert field in (OPERATOR if path == REPLACED or path.rpartition(".")[0].endswith(REFERENCES) else TRAINER)
     elif block == "observability":  # the operator reads some fields, the trainer the others

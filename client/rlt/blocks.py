@@ -46,6 +46,7 @@ from rlt_api.blocks.operations import (
 from rlt_api.blocks.resources import Accelerator, EnvVar, KeyReference, Resources, Toleration
 from rlt_api.blocks.rewards import Judge, Reward, RewardFunction
 from rlt_api.blocks.rollout import McpServer, MultiTurn, Rollout, Staleness, Tool
+from rlt_api.blocks.sandbox import Sandbox
 from rlt_api.blocks.scheduling import Scheduling, Topology
 from rlt_api.blocks.storage import ModelCache, Storage
 from rlt_api.blocks.training import Fsdp, LearningRateSchedule, Reference, Training, Warmup
@@ -110,6 +111,7 @@ __all__ = [
     "RolloutCorrection",
     "RuntimeEnv",
     "RuntimeReference",
+    "Sandbox",
     "Scheduling",
     "Security",
     "SeededModel",

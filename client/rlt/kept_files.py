@@ -19,7 +19,8 @@ from rlt.errors import UnavailableError
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.attempt_directory import build_attempt_directory
-from rlt_core.children.pod_template import build_security_context, build_storage_source, build_tolerations
+from rlt_core.children.placement import build_tolerations
+from rlt_core.children.pod_template import build_security_context, build_storage_source
 from rlt_core.job import Job, Manifest, parse_job
 from rlt_core.kubernetes import api_paths
 from rlt_pod import read_attempts as attempt_reader

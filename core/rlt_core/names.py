@@ -10,6 +10,8 @@ FIELD_OWNER = "rlt-operator"
 
 JOB_LABEL = "rlt.dev/job"
 """Label of every child and pod: the name of the job."""
+SANDBOX_LABEL = "rlt.dev/sandbox-of"
+"""Label of sandbox pods (rollout.multiTurn.sandbox), which do not have JOB_LABEL: the name of the job."""
 SHARD_LABEL = "rlt.dev/shard"
 """On what a job owns: the number of the operator's shard that has created it. The operator does not read it."""
 CLAIM_KIND = "PersistentVolumeClaim"
@@ -74,6 +76,16 @@ def export_job(job: str, *, step: int) -> str:
 def network_policy(job: str) -> str:
     """Name of the NetworkPolicy for the job's pods."""
     return f"{job}-pods"
+
+
+def sandboxes(job: str) -> str:
+    """Name of the Service for the sandbox pods, and of their NetworkPolicy."""
+    return f"{job}-sandboxes"
+
+
+def sandbox_pool(job: str, *, head_uid: str) -> str:
+    """Name of the Job (batch/v1) that creates the sandbox pods for a head pod."""
+    return f"{sandboxes(job)}-{head_uid[:8]}"
 
 
 def pvc(job: str) -> str:

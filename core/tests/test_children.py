@@ -21,6 +21,7 @@ from rlt_core.children.pod_template import build_template_dry_runs
 from rlt_core.children.program import build_run
 from rlt_core.children.programs import name_programs
 from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.children.sandboxes import build_sandbox_pool, get_sandbox
 from rlt_core.job import Job, Manifest, parse_job, parse_runtime
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -147,12 +148,18 @@ SEPARATE_SPEC: Manifest = {
 }
 """ROLL with disjoint device mappings: training on one group, generation on another."""
 
+SANDBOX_SPEC: Manifest = {
+    **o.SPEC,
+    "rollout": {"multiTurn": {"tools": [{"name": "python"}], "sandbox": {"poolSize": 4}}},
+}
+
 JOBS = {
     "arithmetic": o.job(),
     "command": o.job(o.COMMAND_SPEC),
     "command-separate": o.job(SEPARATE_SPEC),
     "gpu": o.job(GPU_SPEC),
     "maximal": o.job(MAXIMAL_SPEC),
+    "sandbox": o.job(SANDBOX_SPEC),
     **{path.stem: example(path) for path in sorted([*EXAMPLES.glob("0*.yaml"), *EXAMPLES.glob("10-*.yaml")])},
 }
 
@@ -172,7 +179,9 @@ Readable.add_representer(
 
 def children(job: Job) -> list[Manifest]:
     assert job.spec
-    children = build_children(job, job.spec, ACCESS)
+    children = [*build_children(job, job.spec, ACCESS)]
+    if sandbox := get_sandbox(job.spec):
+        children.append(build_sandbox_pool(job, job.spec, sandbox, head="sum-head-abcde", head_uid=o.CLUSTER_UID))
     for child in children:
         if names.HASH_ANNOTATION in child["metadata"].get("annotations", {}):
             child["metadata"]["annotations"][names.HASH_ANNOTATION] = "(hash)"

@@ -30,6 +30,7 @@ from rlt_operator.http_server import Ports
 from rlt_operator.leader_election import LeaderElection, LeaseLocation, create_identity
 from rlt_operator.leadership import FencedApi, Leadership, fence
 from rlt_operator.ray.poller import RayPoller
+from rlt_operator.reconcile.ended_sandboxes import keep_deleting_ended_sandboxes
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.isolation import reconcile_isolated
@@ -152,7 +153,7 @@ class Reconciliation:
         self.sources.tokens.key = await load_token_key(self.api, self.token_key)
         self.queue.start()
         await delete_unused_programs(self.api, self.sources.cache)
-        await self.deleted.record(self.api)
+        await asyncio.gather(self.deleted.record(self.api), keep_deleting_ended_sandboxes(self.api, self.sources.cache))
 
 
 def _count_from(cache: Cache) -> None:

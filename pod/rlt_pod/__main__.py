@@ -19,6 +19,7 @@ PROGRAMS = {
     "collect-logs": "rlt_pod.supervise.collect_logs",
     "diagnose": "rlt_pod.supervise.diagnose",
     "download": "rlt_pod.download.download",
+    "sandbox": "rlt_pod.sandbox.serve",
 }
 """Name -> module."""
 

@@ -8,6 +8,7 @@ from pydantic import Field, StringConstraints
 
 from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.resources import EnvVar, KeyReference
+from rlt_api.blocks.sandbox import Sandbox
 from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, Url, cel
 
 Argument = Annotated[str, StringConstraints(max_length=4096)]
@@ -44,8 +45,9 @@ class Tool(ApiModel):
     )
 
     name: Literal["calculator", "python"] | None = None
-    """A tool of the trainer. calculator evaluates an expression of numbers. python runs a program, in a process with
-    limits, without variables of the pod, and returns its output."""
+    """A tool of the trainer. calculator evaluates an expression of numbers. python runs a program and returns its
+    output: in the conversation's sandbox, or without multiTurn.sandbox in a process of the head pod with limits and
+    without variables of the pod."""
     function: PythonFunction | None = None
     """A user-defined function. Its name, type annotations and docstring (Google style) describe the tool."""
     mcp: McpServer | None = None
@@ -76,6 +78,8 @@ class MultiTurn(ApiModel):
     variables OPENAI_BASE_URL, ANTHROPIC_BASE_URL and their keys, of a server with Chat Completions, Responses and
     Anthropic's Messages, whose model is the policy. The tokens of all requests are trained on: see
     docs/conversations.md."""
+    sandbox: Sandbox | None = None
+    """A pod for each conversation, in which the tool python runs its programs. Default: they run in the head pod."""
     format: Literal["hermes", "llama3_json"] = "hermes"
     """The form of a call in a turn: verl's multi_turn.format. hermes is <tool_call>{"name": ..., "arguments":
     ...}</tool_call> (Hermes, Qwen), llama3_json a turn that is {"name": ..., "parameters": ...}."""
@@ -89,7 +93,7 @@ class MultiTurn(ApiModel):
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """Timeout for one answer of the environment or a tool, and for the time of an agent between two requests, in
     seconds. A timeout of an environment, an agent or an MCP server counts as a failed reward. The policy receives a
-    timeout of another tool as the answer."""
+    timeout of another tool as the answer. The time for a sandbox to become ready does not count."""
 
 
 class Staleness(ApiModel):

@@ -18,16 +18,21 @@ REFERENCE = re.compile(
 
 def validate_image_reference(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """cluster.image must be an image reference: [registry/]name[:tag][@sha256:digest], without a scheme."""
-    image = spec.cluster.image
-    if image is None or REFERENCE.fullmatch(image):
+    if spec.cluster.image is not None:
+        yield from validate_image(spec.cluster.image, "spec.cluster.image")
+
+
+def validate_image(image: str, field: str) -> Iterator[Finding]:
+    """Validate the reference of an image."""
+    if REFERENCE.fullmatch(image):
         return
     message = "is not an image reference: [registry/]name[:tag][@sha256:digest], the name in lower case"
     candidate = re.sub(r"^(https?|docker|oci)://", "", image).strip().rstrip(":/")
     name, colon, tag = candidate.rpartition(":") if "/" not in candidate.rpartition(":")[2] else (candidate, "", "")
     candidate = f"{name.lower()}{colon}{tag}" if colon else candidate.lower()
-    edits = use("spec.cluster.image", candidate) if REFERENCE.fullmatch(candidate) else ()
+    edits = use(field, candidate) if REFERENCE.fullmatch(candidate) else ()
     fix = f"use {candidate}" if edits else "correct it, such as registry.example/team/trainer:1.0"
-    yield Finding("spec.cluster.image", printable(image), message, fix, rule="image", edits=edits)
+    yield Finding(field, printable(image), message, fix, rule="image", edits=edits)
 
 
 RULES = (validate_image_reference,)

@@ -29,4 +29,9 @@ def supports_ray_token(spec: RLTrainingJobSpec) -> bool:
     return version is None or tuple(map(int, version.split("."))) >= MIN_RAY_WITH_TOKEN
 
 
+def has_ray_token(spec: RLTrainingJobSpec) -> bool:
+    """Return whether clients of Ray and of the driver need a token."""
+    return supports_ray_token(spec) if spec.security.ray_token is None else spec.security.ray_token
+
+
 RULES = (validate_ray_token,)

@@ -230,7 +230,7 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* Permissions in all namespaces, or in each watched one. No reads of Secrets, no writes to pods. */}}
+{{/* Permissions in all namespaces, or in each watched one. No reads of Secrets. */}}
 {{- define "rlt-operator.rules" -}}
 - apiGroups: [rlt.dev]
   resources: [rltrainingjobs]
@@ -276,13 +276,17 @@ capabilities:
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads]
   verbs: [get, create, patch]
-# Detects a Service with the name of the head's Service that KubeRay did not create.
+# Detects a Service with the name of the head's Service that KubeRay did not create. Creates the one of sandbox pods.
 - apiGroups: [""]
   resources: [services]
-  verbs: [get]
+  verbs: [get, create]
+# The pool of a job's sandbox pods.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, create]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [list, watch]
+  verbs: [list, watch, deletecollection]  # deletecollection: sandbox pods that have ended
 # Validates a job's podTemplate with dry runs. Stores nothing.
 - apiGroups: [""]
   resources: [podtemplates]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlt_api.rules.security import has_ray_token
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.attachment import get_network
 from rlt_core.children.compute_domain import build_compute_domain
@@ -10,8 +11,9 @@ from rlt_core.children.disruption_budget import build_disruption_budget
 from rlt_core.children.gang import build_gang, uses_kubernetes_gang
 from rlt_core.children.network_policy import NetworkAccess, build_network_policy, uses_host_network
 from rlt_core.children.pvc import build_pvc
-from rlt_core.children.ray_token import build_ray_token, has_ray_token
+from rlt_core.children.ray_token import build_ray_token
 from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.children.sandboxes import build_sandbox_policy, build_sandbox_service, get_sandbox
 from rlt_core.job import Job, Manifest
 
 
@@ -28,5 +30,10 @@ def build_children(job: Job, spec: RLTrainingJobSpec, access: NetworkAccess | No
     gang = (build_gang(job, spec),) if uses_kubernetes_gang(spec) else ()
     budget = build_disruption_budget(job, spec)
     ray_token = (build_ray_token(job),) if has_ray_token(spec) else ()
-    policy = (build_network_policy(job, access),) if access and not uses_host_network(ray_cluster) else ()
-    return (*config, *pvc, *compute_domain, *gang, budget, *ray_token, *policy, ray_cluster)
+    on_host_network = uses_host_network(ray_cluster)
+    policy = (build_network_policy(job, access),) if access and not on_host_network else ()
+    sandboxes: tuple[Manifest, ...] = ()
+    if get_sandbox(spec):
+        limits = (build_sandbox_policy(job, head_on_host_network=on_host_network),) if access else ()
+        sandboxes = (build_sandbox_service(job), *limits)
+    return (*config, *pvc, *compute_domain, *gang, budget, *ray_token, *policy, *sandboxes, ray_cluster)

@@ -18,6 +18,7 @@ from rlt_core.children.attachment import get_network
 from rlt_core.children.attempt_directory import build_cluster_directory
 from rlt_core.children.nccl_files import build_nccl_file_env
 from rlt_core.children.ray_token import build_ray_token_env
+from rlt_core.children.sandboxes import build_sandbox_env
 from rlt_core.fabric.demand import UNREAD_VALUE
 from rlt_core.fabric.settings import MOUNT_VARIABLES
 from rlt_core.job import Job, Manifest
@@ -91,7 +92,7 @@ def _divide_grace_period(spec: RLTrainingJobSpec) -> int:
 def _build_values(job: Job, spec: RLTrainingJobSpec) -> dict[str, str]:
     observability = spec.observability
     cache = spec.storage.model_cache
-    values = {**FIXED_ENV, **build_ray_token_env(spec), **names.cache_directories(spec)}
+    values = {**FIXED_ENV, **build_ray_token_env(spec), **build_sandbox_env(job, spec), **names.cache_directories(spec)}
     if directory := build_cluster_directory(job, spec):
         values[ATTEMPT_DIRECTORY] = directory
     values |= build_nccl_file_env(job, spec)

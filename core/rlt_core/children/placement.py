@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.blocks.resources import Toleration
 from rlt_api.blocks.scheduling import Topology
 from rlt_api.rules.queues import GANG_LABEL_SCHEDULERS, QUEUE_LABELS
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -94,3 +95,9 @@ def exclude_nodes(nodes: Sequence[str], template: Manifest) -> Manifest:
     for key in reversed(REQUIRED):
         affinity = {key: affinity}
     return merge_overlay(template, affinity)
+
+
+def build_tolerations(tolerations: Sequence[Toleration]) -> list[Manifest]:
+    """Build the tolerations of a pod. One without a key tolerates everything."""
+    manifests = [(each, each.to_json()) for each in tolerations]
+    return [manifest if each.key else manifest | {"operator": "Exists"} for each, manifest in manifests]

@@ -26,7 +26,12 @@ from rlt_core.children.environment import build_env
 from rlt_core.children.function_files import build_function_mounts, build_function_volumes
 from rlt_core.children.gang import build_gang_reference
 from rlt_core.children.overlay import merge_overlay
-from rlt_core.children.placement import build_accelerator_overlay, build_placement_overlay, exclude_nodes
+from rlt_core.children.placement import (
+    build_accelerator_overlay,
+    build_placement_overlay,
+    build_tolerations,
+    exclude_nodes,
+)
 from rlt_core.children.ray_token import build_ray_token_mounts, build_ray_token_volumes
 from rlt_core.children.readiness import AGENT_PARAMETER, AGENT_PORT, build_readiness_probe
 from rlt_core.job import Job, Manifest, list_excluded_nodes
@@ -282,9 +287,3 @@ def build_storage_source(job: Job, storage: Storage) -> Manifest:
 
 def _build_pvc_source(name: str, *, read_only: bool = False) -> Manifest:
     return {"persistentVolumeClaim": {"claimName": name, **({"readOnly": True} if read_only else {})}}
-
-
-def build_tolerations(tolerations: Sequence[Toleration]) -> list[Manifest]:
-    """Build the tolerations of a pod. One without a key tolerates everything."""
-    manifests = [(each, each.to_json()) for each in tolerations]
-    return [manifest if each.key else manifest | {"operator": "Exists"} for each, manifest in manifests]

@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import base64
 
-from rlt_api.rules.security import supports_ray_token
+from rlt_api.rules.security import has_ray_token
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
 from rlt_core.children.ownership import build_metadata
 from rlt_core.job import Job, Manifest, get_attempt_number
+from rlt_pod.sandbox.protocol import derive_key
 
 DIRECTORY = "/etc/rlt-ray-token"
 KEY = "auth_token"
 """Key of the Secret and name of the file. KubeRay uses the same key."""
+SANDBOX_KEY = "sandbox_key"
+"""Key of the Secret with the key of the sandbox pods, which get nothing else of it."""
 TYPE = "rlt.dev/ray-token"
 """Type of the Secret. The operator reads no other type for a job."""
 VOLUME = "ray-token"
 """Name of the volume in the pods."""
-
-
-def has_ray_token(spec: RLTrainingJobSpec) -> bool:
-    """Return whether clients of Ray and of the driver need a token."""
-    return supports_ray_token(spec) if spec.security.ray_token is None else spec.security.ray_token
 
 
 def build_ray_token(job: Job) -> Manifest:
@@ -34,15 +32,16 @@ def build_ray_token(job: Job) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": build_metadata(job, _secret_name(job)),
+        "metadata": build_metadata(job, get_secret_name(job)),
         "type": TYPE,
         "immutable": True,
     }
 
 
 def add_ray_token(secret: Manifest, token: str) -> Manifest:
-    """Return the Secret with the token."""
-    return {**secret, "data": {KEY: base64.b64encode(token.encode()).decode()}}
+    """Return the Secret with the token, and with the key of the sandbox pods, which is derived from it."""
+    values = {KEY: token, SANDBOX_KEY: derive_key(token)}
+    return {**secret, "data": {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}}
 
 
 def build_ray_token_env(spec: RLTrainingJobSpec) -> dict[str, str]:
@@ -56,7 +55,7 @@ def build_ray_token_volumes(job: Job, spec: RLTrainingJobSpec) -> list[Manifest]
     """Build the volume with the token."""
     if not has_ray_token(spec):
         return []
-    return [{"name": VOLUME, "secret": {"secretName": _secret_name(job), "items": [{"key": KEY, "path": KEY}]}}]
+    return [{"name": VOLUME, "secret": {"secretName": get_secret_name(job), "items": [{"key": KEY, "path": KEY}]}}]
 
 
 def build_ray_token_mounts(spec: RLTrainingJobSpec) -> list[Manifest]:
@@ -82,6 +81,9 @@ def parse_ray_token(secret: Manifest, *, owner_uid: str) -> str | None:
         return None
 
 
-def _secret_name(job: Job) -> str:
-    """A failed attempt has ended before the next one is built. A resumed job continues its attempt, with its token."""
+def get_secret_name(job: Job) -> str:
+    """Name of the Secret for the present attempt.
+
+    A failed attempt has ended before the next one is built. A resumed job continues its attempt, with its token.
+    """
     return names.ray_token(job.name, attempt=get_attempt_number(job.status), suffix=job.token_suffix)

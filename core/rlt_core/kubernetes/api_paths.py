@@ -150,6 +150,11 @@ def batch_jobs(namespace: str) -> str:
     return f"/apis/batch/v1/namespaces/{namespace}/jobs"
 
 
+def batch_job(namespace: str, name: str) -> str:
+    """Path of a Kubernetes Job."""
+    return f"{batch_jobs(namespace)}/{name}"
+
+
 def pod_templates(namespace: str) -> str:
     """Path of the PodTemplates in a namespace."""
     return f"{CORE}/namespaces/{namespace}/podtemplates"
@@ -190,11 +195,13 @@ def path_of(manifest: Manifest) -> str:
     paths = {
         "ComputeDomain": compute_domain,
         "ConfigMap": config_map,
+        "Job": batch_job,
         "NetworkPolicy": network_policy,
         "PersistentVolumeClaim": pvc,
         "PodDisruptionBudget": disruption_budget,
         "RayCluster": ray_cluster,
         "Secret": secret,
+        "Service": service,
         "Workload": gang,
     }
     metadata = manifest["metadata"]

@@ -219,6 +219,10 @@ class KubernetesApi:
         if status not in (404, 409):
             _parse_response(status, text)
 
+    async def delete_selected(self, path: str, **query: str) -> None:
+        """Delete the objects of a collection that `labelSelector` and `fieldSelector` select. Raises ApiError."""
+        _parse_response(*await self.send("DELETE", path, query=query))
+
     async def send(self, method: str, path: str, **options: Unpack[RequestOptions]) -> tuple[int, str]:
         """Status and text of the response, also of an error. Raises ApiError with status 0 without a response."""
         with _convert_connection_errors():

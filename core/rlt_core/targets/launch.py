@@ -11,6 +11,7 @@ from typing import Any
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.model import quantity_value
+from rlt_api.rules.security import has_ray_token
 from rlt_api.rules.shared_memory import size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
@@ -20,7 +21,7 @@ from rlt_core.children.config_map import build_config_map
 from rlt_core.children.environment import FIXED_ENV, build_env
 from rlt_core.children.nccl_files import NCCL_FILE_VARIABLES
 from rlt_core.children.preflight_file import has_preflight
-from rlt_core.children.ray_token import build_ray_token_env, has_ray_token
+from rlt_core.children.ray_token import build_ray_token_env
 from rlt_core.children.raycluster import build_ray_cluster
 from rlt_core.earlier_job import reject_earlier_job
 from rlt_core.fabric.nodes import Node
@@ -30,6 +31,7 @@ from rlt_core.targets.program import ENCODED_PROGRAMS, build_program, build_targ
 from rlt_core.targets.programs import encode_programs
 from rlt_pod.keep_logs import ATTEMPT_DIRECTORY
 from rlt_pod.preflight.expected import EXPECTED_FILE, dump_expected
+from rlt_pod.sandbox.protocol import HOST_VARIABLE
 
 PROGRAM = "program.sh"
 """Name of the script that runs the program."""
@@ -225,9 +227,9 @@ def _split_environment(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """The variables with values and the names of the others.
 
-    The token is a file of the place, not of the pods, and no attempt has a folder.
+    The token is a file of the place, not of the pods, no attempt has a folder, and no sandbox a pod.
     """
-    dropped = {ATTEMPT_DIRECTORY, *build_ray_token_env(spec), *NCCL_FILE_VARIABLES}
+    dropped = {ATTEMPT_DIRECTORY, HOST_VARIABLE, *build_ray_token_env(spec), *NCCL_FILE_VARIABLES}
     kept = {each["name"]: each for each in variables if each["name"] not in dropped}
     values: dict[str, str] = {}
     for name, variable in kept.items():

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlt_core.children.function_files import list_function_maps
+from rlt_core.children.sandboxes import get_sandbox
 from rlt_core.job import Job
 
 LEFT_OUT = {
@@ -59,6 +60,11 @@ def find_left_out(job: Job, target: str) -> Iterator[str]:
     for name, reason in NEEDS_SCHEDULER[target].items():
         for path, value in _find_set(job, f"failurePolicy.{name}"):
             yield f"spec.{path}: {_shorten(value)}has no effect with --target {target}: {reason}"
+    if get_sandbox(job.spec):
+        yield (
+            "spec.rollout.multiTurn.sandbox: has no pods outside of Kubernetes, and the run would end before the "
+            "training: remove it, and the tool python runs as a process of the driver"
+        )
     for variable in (each for each in job.spec.cluster.env if each.value is None):
         yield f"spec.cluster.env: {variable.name} is not read from Kubernetes: set it in your environment"
     for name in list_function_maps(job.spec):

@@ -75,6 +75,8 @@ class Cache:
     """Why Kueue does not admit a RayCluster, by its uid."""
     waiting_for_nodes: set[Key] = field(default_factory=set)
     """Jobs that wait for a change of the nodes. Every changed node wakes them."""
+    sandboxed: set[Key] = field(default_factory=set)
+    """Jobs with a RayCluster and sandbox pods."""
     claims: dict[Key, Counter[str]] = field(default_factory=dict)
     """Accelerators of jobs whose RayCluster is about to be created, in namespaces with a maximum."""
     counted: set[str] = field(default_factory=set)

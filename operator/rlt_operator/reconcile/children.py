@@ -23,6 +23,9 @@ FIXES = {
     ),
 }
 """Kind -> what to do if the name is taken."""
+UNCHANGED = ("RayCluster", "Job", "Service")
+"""Kinds that are not changed once they exist. A change of the RayCluster would end the training. The pool of sandbox
+pods and their Service depend on no field that can change."""
 ALREADY_EXISTS = 409
 """HTTP status if an object with the name exists."""
 FIX = "Delete it, or create the job with another name."
@@ -37,7 +40,7 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest, *, resto
 
     Raises NameTakenError, ApiError.
 
-    An existing RayCluster is not changed, because a change would end the training. `restores`: the RayCluster exists.
+    An existing child of the kinds UNCHANGED is not changed. `restores`: the RayCluster exists.
     Then a ConfigMap stays that is as an operator wrote it, possibly of another version, and that the cache lacks yet.
     """
     try:
@@ -54,7 +57,7 @@ async def write_child(api: KubernetesApi, job: Job, manifest: Manifest, *, resto
                 return existing
             raise NameTakenError(f"ConfigMap {manifest['metadata']['name']} has other programs. Delete it.") from None
         check_owner(job, manifest, existing)
-        if manifest["kind"] == "RayCluster" or (restores and _is_unchanged_config(existing)):
+        if manifest["kind"] in UNCHANGED or (restores and _is_unchanged_config(existing)):
             return existing
         metadata = {**manifest["metadata"], "uid": existing["metadata"]["uid"]}
         return await api.apply(path, {**manifest, "metadata": metadata})
@@ -89,7 +92,7 @@ def check_owner(job: Job, manifest: Manifest, existing: Manifest) -> None:
     """Raise NameTakenError unless the existing object belongs to the job.
 
     Raises ApiError with status 409 if it is terminating, or belongs to a deleted job of this name: then it disappears.
-    An object that no job owns (the PVC) belongs to every job of its label.
+    An object that no job owns (the PVC) belongs to every job of its label. The head pod owns the pool of sandbox pods.
     """
     kind = manifest["kind"]
     name = manifest["metadata"]["name"]
@@ -97,7 +100,7 @@ def check_owner(job: Job, manifest: Manifest, existing: Manifest) -> None:
     owner = _get_controller(existing)
     if "ownerReferences" in manifest["metadata"]:
         previous = owner.get("kind") == KIND and owner.get("name") == job.name
-        belongs = owner.get("uid") == job.uid
+        belongs = owner.get("uid") == _get_controller(manifest)["uid"]
     else:
         previous = False
         labels = metadata.get("labels", {})

@@ -17,6 +17,7 @@ from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.preflight_file import has_preflight
 from rlt_core.children.programs import name_programs
+from rlt_core.children.sandboxes import get_sandbox
 from rlt_core.earlier_job import Missing, find_checkpoint, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, get_attempt_number, parse_job, parse_runtime
@@ -61,6 +62,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     poller = sources.poller
     cache.watches.check(key[0])
     cache.waiting_for_nodes.discard(key)
+    cache.sandboxed.discard(key)
     manifest = await cache.read_job(api, key)
     if manifest is None:
         poller.poll(key, None)
@@ -86,6 +88,8 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         access=sources.access,
     )
     cluster = observed.owned_cluster
+    if cluster and job.spec and get_sandbox(job.spec):
+        cache.sandboxed.add(key)
     if cluster and not cluster.deleting and job.spec:
         uids = [cluster.uid, *(pod.uid for pod in observed.cluster_pods if not pod.ready)]
         observed = replace(

@@ -16,6 +16,7 @@ from rlt_core.children.config_map import build_config_map
 from rlt_core.children.disruption_budget import build_disruption_budget
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.children.programs import build_programs, name_programs
+from rlt_core.children.sandboxes import build_sandbox_pool, get_sandbox
 from rlt_core.job import Job, Manifest, identify
 from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_operator.conditions import Event, build_events, build_rule_events, find_condition, is_true
@@ -156,7 +157,11 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if verdict.acts and job.status.resolved_spec is None and status.resolved_spec is not None:
         return Plan(status=keep_resolved_spec(job, job.status), requeue_after=0)  # before anything is created from it
     deadline = count_seconds_to_deadline(job.spec, status, now) if job.spec else None
-    objects = (*_restore_objects(observed, verdict), *_protect_pods(observed, verdict, status))
+    objects = (
+        *_restore_objects(observed, verdict),
+        *_protect_pods(observed, verdict, status),
+        *_open_sandboxes(observed, verdict),
+    )
     if (after := count_seconds_to_write(observed, verdict, status, now)) > 0:
         return Plan(apply=objects, requeue_after=min(each for each in (verdict.requeue_after, deadline, after) if each))
     return Plan(
@@ -238,6 +243,16 @@ def _protect_pods(observed: Observed, verdict: Verdict, status: RLTrainingJobSta
     if _has_accepted(observed.attempt) and not _reports_failed_request(job.status):
         return ()
     return (build_disruption_budget(job, job.spec),)
+
+
+def _open_sandboxes(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...]:
+    """The pool of sandbox pods, with each submission to the head that owns it: a trial of the program needs it, too."""
+    job = observed.job
+    head = observed.head
+    sandbox = get_sandbox(job.spec) if job.spec else None
+    if job.spec is None or head is None or sandbox is None or verdict.submit is None:
+        return ()
+    return (build_sandbox_pool(job, job.spec, sandbox, head=head.name, head_uid=head.uid),)
 
 
 def _has_accepted(attempt: CurrentAttempt | None) -> bool:

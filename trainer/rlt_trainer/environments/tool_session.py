@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.data.prompt import Messages
+from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.session import Reply
 from rlt_trainer.environments.tool import Tool
 from rlt_trainer.environments.tool_calls import InvalidCall, ToolCall, parse_calls
@@ -15,11 +16,12 @@ OMITTED = "\n... {} characters are left out ...\n"
 
 
 class ToolSession:
-    """One conversation. Its tools keep no state of it."""
+    """One conversation. Its tools keep no state of it, except in its sandbox."""
 
     def __init__(self, tools: Mapping[str, Tool], multi_turn: MultiTurn) -> None:
         """`tools`: name -> tool."""
-        self._tools = tools
+        self._sandboxed = {name: tool.open() for name, tool in tools.items() if isinstance(tool, SandboxedPython)}
+        self._tools: Mapping[str, Tool] = {**tools, **self._sandboxed}
         self._multi_turn = multi_turn
 
     async def reset(self) -> Messages:
@@ -47,6 +49,8 @@ class ToolSession:
 
     async def close(self) -> None:
         """See Session."""
+        for tool in self._sandboxed.values():
+            await tool.close()
 
     async def _call(self, call: ToolCall | InvalidCall) -> str:
         if isinstance(call, InvalidCall):

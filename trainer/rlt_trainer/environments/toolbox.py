@@ -13,9 +13,11 @@ from rlt_trainer.environments.calculator import format_result
 from rlt_trainer.environments.function_tool import FunctionTool
 from rlt_trainer.environments.mcp_tools import McpConnection
 from rlt_trainer.environments.python_tool import PythonTool
+from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.session import SessionError
 from rlt_trainer.environments.tool import Tool, ToolSchema, build_schema
 from rlt_trainer.pod_variables import read_variable, read_variables
+from rlt_trainer.sandboxes.pool import open_pool
 
 TOOLS = "rollout.multiTurn.tools"
 
@@ -51,6 +53,10 @@ async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool]]:
             opened: list[Tool] = []
             if tool.name == "calculator":
                 opened.append(CalculatorTool())
+            elif tool.name == "python" and multi_turn.sandbox is not None:
+                sandbox = multi_turn.sandbox
+                pool = open_pool(size=sandbox.pool_size, timeout_s=sandbox.claim_timeout_seconds)
+                opened.append(SandboxedPython(pool, multi_turn.timeout_seconds))
             elif tool.name == "python":
                 python = PythonTool(multi_turn.timeout_seconds)
                 stack.callback(python.close)
@@ -84,10 +90,14 @@ async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool]]:
 
 
 def describe_tools(multi_turn: MultiTurn | None) -> list[ToolSchema]:
-    """Return the descriptions of a job's tools for the chat template. Raises ValueError as open_tools does."""
+    """Return the descriptions of a job's tools for the chat template. Raises ValueError as open_tools does, and if no
+    sandbox of the job works."""
 
     async def describe(multi_turn: MultiTurn) -> list[ToolSchema]:
         async with open_tools(multi_turn) as tools:
+            for tool in tools.values():
+                if isinstance(tool, SandboxedPython):
+                    await tool.check()
             return [tool.schema for tool in tools.values()]
 
     return asyncio.run(describe(multi_turn)) if multi_turn is not None else []

@@ -1,0 +1,59 @@
+"""spec.rollout.multiTurn.sandbox: what the pods need, and what the job needs to use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlt_api.findings.finding import Finding, use
+from rlt_api.findings.kinds import below, effect_only_with
+from rlt_api.model import quantity_value
+from rlt_api.rules.images import validate_image
+from rlt_api.rules.pods import validate_node_selector, validate_tolerations
+from rlt_api.rules.security import has_ray_token
+from rlt_api.spec.job_spec import RLTrainingJobSpec
+
+SANDBOX = "spec.rollout.multiTurn.sandbox"
+TOKEN = "spec.security.rayToken"
+RULE = "sandbox"
+MINIMUM = {"cpu": "10m", "memory": "128Mi", "disk": "1Mi"}
+"""Field -> the least amount with which the server of a pod and a small program run."""
+
+
+def validate_sandbox(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """multiTurn.sandbox needs the tool python, which runs in it, and the token of Ray: without it, every program that
+    reaches the head could run Ray jobs."""
+    multi_turn = spec.rollout.multi_turn
+    if multi_turn is None or multi_turn.sandbox is None:
+        return
+    tools = "spec.rollout.multiTurn.tools"
+    if all(tool.name != "python" for tool in multi_turn.tools):
+        yield effect_only_with(SANDBOX, "the tool python", rule=RULE, involved=(tools,))
+    if not has_ray_token(spec):
+        message = "needs the token of Ray, from which the key of the sandboxes is derived"
+        if spec.security.ray_token is False:
+            fix = f"use {TOKEN.removeprefix('spec.')}: true"
+            yield Finding(SANDBOX, "given", message, fix, rule=RULE, involved=(TOKEN,), edits=use(TOKEN, True))
+        else:
+            involved = ("spec.cluster.rayVersion",)
+            yield Finding(
+                SANDBOX, "given", message, "use an image with Ray 2.52 or later", rule=RULE, involved=involved
+            )
+
+
+def validate_sandbox_pods(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """The pods of multiTurn.sandbox must have a valid image, enough resources, and valid node selectors and
+    tolerations."""
+    sandbox = spec.rollout.multi_turn.sandbox if spec.rollout.multi_turn else None
+    if sandbox is None:
+        return
+    for name, minimum in MINIMUM.items():
+        value = getattr(sandbox, name)
+        if quantity_value(value) < quantity_value(minimum):
+            yield below(f"{SANDBOX}.{name}", value, minimum, "is too small for a pod", rule=RULE)
+    if sandbox.image is not None:
+        yield from validate_image(sandbox.image, f"{SANDBOX}.image")
+    yield from validate_node_selector(sandbox.node_selector, f"{SANDBOX}.nodeSelector")
+    yield from validate_tolerations(sandbox.tolerations, f"{SANDBOX}.tolerations")
+
+
+RULES = (validate_sandbox, validate_sandbox_pods)

@@ -1,0 +1,112 @@
+"""Sandbox pods on a cluster: a hostile program in one, its replacement, and the end of all with the job.
+
+The embedded cluster does not enforce NetworkPolicies: core/tests/test_sandboxes.py evaluates them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from rlt_core.names import SANDBOX_LABEL
+from rlt_e2e.api_objects import read_objects
+from rlt_e2e.cluster import Cluster
+from rlt_e2e.jobs import (
+    EVENT_TIMEOUT_S,
+    START_TIMEOUT_S,
+    apply_job,
+    await_cleanup,
+    await_condition,
+    build_learning_job,
+    list_pods,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+NAME = "sandboxed"
+POOL_SIZE = 2
+CLAIM = """
+import asyncio, sys
+from rlt_trainer.sandboxes.pool import open_pool
+async def main():
+    async with open_pool(size=1, timeout_s=300).claim() as sandbox:
+        print(sandbox.pod)
+        print((await sandbox.run(["python3", "-"], stdin=sys.argv[1], timeout_s=60)).output)
+asyncio.run(main())
+"""
+"""What the driver does for a conversation."""
+HOSTILE = """
+import ctypes, errno, json, os
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(action):
+    try:
+        action()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "allowed"
+def unshare():
+    if libc.unshare(0x10000000):
+        raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWUSER)")
+print(json.dumps({
+    "user": os.getuid(),
+    "variables": [name for name in os.environ if "RLT" in name or "RAY" in name or "KUBERNETES" in name],
+    "secrets": os.path.exists("/var/run/secrets") or os.path.exists("/etc/rlt-ray-token"),
+    "key": attempt(lambda: open("/proc/1/environ", "rb").read()),
+    "root": attempt(lambda: open("/usr/x", "w")),
+    "work": attempt(lambda: open("/tmp/x", "w")),
+    "signal": attempt(lambda: os.kill(1, 9)),
+    "namespace": attempt(unshare),
+}))
+"""
+REFUSED = {
+    "user": 65532,
+    "variables": [],
+    "secrets": False,
+    "key": "EACCES",
+    "root": "EROFS",
+    "work": "allowed",
+    "signal": "allowed",  # the kernel drops it: process 1 has no handler
+    "namespace": "EPERM",
+}
+
+
+def list_sandboxes(cluster: Cluster, namespace: str) -> dict[str, Any]:
+    """Return name -> pod."""
+    pods = read_objects(cluster, namespace, "pod", labelSelector=f"{SANDBOX_LABEL}={NAME}")
+    return {pod["metadata"]["name"]: pod for pod in pods}
+
+
+def await_pool(cluster: Cluster, namespace: str, *, without: str) -> None:
+    """Wait until the pool is complete and ready, and the pod `without` is deleted. Raises TimeoutError."""
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
+    while time.monotonic() < deadline:
+        pods = list_sandboxes(cluster, namespace)
+        statuses = [pod["status"].get("containerStatuses", [{}])[0] for pod in pods.values()]
+        if without not in pods and len(pods) == POOL_SIZE and all(status.get("ready") for status in statuses):
+            return
+        time.sleep(1)
+    raise TimeoutError(f"the pool has {sorted(list_sandboxes(cluster, namespace))} and not {without}")
+
+
+def test_a_hostile_program_is_refused_and_its_pod_replaced(cluster: Cluster, namespace: str) -> None:
+    job = build_learning_job(NAME, steps=1000, save_freq=0, workers=1)
+    job["spec"]["training"].pop("warmup")
+    job["spec"]["data"] |= {"maxPromptLength": 512, "maxResponseLength": 8}
+    sandbox = {"poolSize": POOL_SIZE, "cpu": "50m", "memory": "128Mi"}
+    job["spec"]["rollout"]["multiTurn"] = {"tools": [{"name": "python"}], "sandbox": sandbox}
+    apply_job(cluster, namespace, job)
+    await_condition(cluster, namespace, NAME, "Running", timeout_s=START_TIMEOUT_S)
+    (head,) = (pod for pod in list_pods(cluster, namespace, NAME) if "-head-" in pod)
+    output = cluster.kubectl("-n", namespace, "exec", head, "--", "python3", "-c", CLAIM, HOSTILE)
+    pod, found = output.strip().splitlines()
+    assert json.loads(found) == REFUSED
+    await_pool(cluster, namespace, without=pod)
+    cluster.kubectl("-n", namespace, "delete", "rltrainingjob", NAME)
+    await_cleanup(cluster, namespace, NAME)
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
+    while list_sandboxes(cluster, namespace):
+        assert time.monotonic() < deadline
+        time.sleep(1)

@@ -1,0 +1,82 @@
+"""The pool of sandbox pods: when it is created, and what deletes pods that have ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import observed as o
+import pytest
+
+from rlt_core.job import Manifest
+from rlt_core.kubernetes.client import ApiError, KubernetesApi
+from rlt_operator.cache.cache import Cache
+from rlt_operator.reconcile.children import NameTakenError, check_owner, write_child
+from rlt_operator.reconcile.ended_sandboxes import delete_ended_sandboxes
+from rlt_operator.reconcile.plan import plan
+
+SPEC = {**o.SPEC, "rollout": {"multiTurn": {"tools": [{"name": "python"}], "sandbox": {}}}}
+READY = o.recorded(replace(o.READY, job=o.decided(o.job(SPEC))))
+
+
+def find_pools(applied: tuple[Manifest, ...]) -> list[Manifest]:
+    return [manifest for manifest in applied if manifest["kind"] == "Job"]
+
+
+def test_the_pool_is_created_with_the_submission() -> None:
+    planned = plan(READY, o.NOW)
+    (pool,) = find_pools(planned.apply)
+    assert planned.submit
+    assert READY.head
+    assert pool["metadata"]["ownerReferences"][0]["uid"] == READY.head.uid
+
+
+def test_a_running_program_keeps_its_pool() -> None:
+    assert find_pools(plan(replace(READY, ray=o.running()), o.NOW).apply) == []
+
+
+def test_a_job_without_sandboxes_gets_no_pool() -> None:
+    assert find_pools(plan(o.recorded(o.READY), o.NOW).apply) == []
+
+
+@dataclass
+class Api:
+    """An API server that has one object."""
+
+    existing: Manifest
+    deleted: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    async def create(self, path: str, manifest: Manifest) -> Manifest:
+        raise ApiError(409, "exists")
+
+    async def get(self, path: str) -> Manifest:
+        return self.existing
+
+    async def delete_selected(self, path: str, **query: str) -> None:
+        self.deleted.append((path, query))
+        if len(self.deleted) == 1:
+            raise ApiError(500, "try again")
+
+
+async def test_a_repeated_submission_finds_the_pool() -> None:
+    (pool,) = find_pools(plan(READY, o.NOW).apply)
+    assert await write_child(cast(KubernetesApi, Api(pool)), READY.job, pool) is pool
+
+
+def test_a_pool_of_another_owner_is_not_used() -> None:
+    (pool,) = find_pools(plan(READY, o.NOW).apply)
+    foreign = {**pool, "metadata": {**pool["metadata"], "ownerReferences": []}}
+    with pytest.raises(NameTakenError, match="Job sum-sandboxes-uid-sum- exists"):
+        check_owner(READY.job, pool, foreign)
+
+
+async def test_ended_pods_are_deleted_also_after_an_error() -> None:
+    cache = Cache(lambda key: None)
+    cache.sandboxed |= {("a", "one"), ("b", "two")}
+    api = Api({})
+    await delete_ended_sandboxes(cast(KubernetesApi, api), cache)
+    ended = "status.phase!=Pending,status.phase!=Running"
+    assert api.deleted == [
+        ("/api/v1/namespaces/a/pods", {"labelSelector": "rlt.dev/sandbox-of=one", "fieldSelector": ended}),
+        ("/api/v1/namespaces/b/pods", {"labelSelector": "rlt.dev/sandbox-of=two", "fieldSelector": ended}),
+    ]

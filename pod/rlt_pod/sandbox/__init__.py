@@ -1,0 +1,1 @@
+"""The pods of rollout.multiTurn.sandbox: the server in a pod, and its protocol."""

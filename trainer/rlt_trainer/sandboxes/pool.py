@@ -1,0 +1,82 @@
+"""The sandbox pods of a job: found by DNS, claimed one by one, replaced by Kubernetes when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from rlt_pod.sandbox.protocol import HOST_VARIABLE, PORT, derive_key
+from rlt_trainer.sandboxes.sandbox import Address, Sandbox, SandboxError, claim_at
+
+FIELD = "rollout.multiTurn.sandbox"
+SEARCH_INTERVAL_S = 0.2
+"""Interval between searches while no pod is free."""
+TOKEN_VARIABLE = "RAY_AUTH_TOKEN_PATH"
+"""Variable with the file of Ray's token, from which the key of the sandboxes is derived."""
+
+Find = Callable[[], Awaitable[Sequence[Address]]]
+
+
+class SandboxPool:
+    """Claims sandboxes, at most `size` at the same time. It belongs to one event loop."""
+
+    def __init__(self, find: Find, key: str, *, size: int, timeout_s: float) -> None:
+        """`find` returns the addresses of ready pods, with some that were claimed or have ended since.
+
+        `timeout_s` limits the search of one claim, not the time until fewer than `size` sandboxes are claimed.
+        """
+        self._find = find
+        self._key = key
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(size)
+        self._searching = asyncio.Lock()
+        self._claimed: set[Address] = set()
+
+    @asynccontextmanager
+    async def claim(self) -> AsyncIterator[Sandbox]:
+        """Yield a sandbox, and release it at the end. Raises SandboxError if no pod becomes free."""
+        async with self._slots:
+            address, sandbox = await self._search()
+            try:
+                yield sandbox
+            finally:
+                self._claimed.discard(address)
+                sandbox.release()
+
+    async def _search(self) -> tuple[Address, Sandbox]:
+        try:
+            async with asyncio.timeout(self._timeout_s), self._searching:
+                while True:
+                    addresses = [each for each in await self._find() if each not in self._claimed]
+                    for address in random.sample(addresses, len(addresses)):
+                        if sandbox := await claim_at(address, self._key):
+                            self._claimed.add(address)
+                            return address, sandbox
+                    await asyncio.sleep(SEARCH_INTERVAL_S)
+        except TimeoutError as error:
+            raise SandboxError(f"no sandbox pod became free within {self._timeout_s:g} s") from error
+
+
+def open_pool(*, size: int, timeout_s: float) -> SandboxPool:
+    """Open the pool of the job whose pod this is. Raises ValueError outside of a job with sandbox pods."""
+    host = os.environ.get(HOST_VARIABLE)
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not host or not token:
+        raise ValueError(
+            f"{FIELD}: this run has no sandbox pods, which only a job in Kubernetes has. Remove the field."
+        )
+
+    async def find() -> list[Address]:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, PORT, type=socket.SOCK_STREAM)
+        except OSError:  # the name has no address until the first pod is ready
+            return []
+        return [(str(address[0]), PORT) for *_, address in found]
+
+    key = derive_key(Path(token).read_text().strip())
+    return SandboxPool(find, key, size=size, timeout_s=timeout_s)
