@@ -196,8 +196,8 @@ class Rollout(ApiModel):
     """Verify every N-th weight sync: the sums over all weights and the log-probabilities of at least 256 tokens are
     compared. 0: none."""
     speculative_config: SpeculativeConfig | None = None
-    """Speculative decoding: vLLM's speculative_config. It can be faster where responses repeat parts of their prompts or
-    of themselves, and batches are small. Default: none."""
+    """Speculative decoding: vLLM's speculative_config. It can be faster where responses repeat parts of their prompts
+    or of themselves, and batches are small. Default: none."""
     engine_kwargs: JsonObject = {}
     """Additional options of the engine, by their names in vLLM: verl's rollout.engine_kwargs."""
     staleness: Staleness | None = None

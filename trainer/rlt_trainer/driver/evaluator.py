@@ -79,7 +79,7 @@ class Evaluator:
             self._open_processes(config) as processes,
             LoadedEngines(config, processes, self._termination) as engines,
         ):
-            engines.load()
+            engines.load(model.step)
             self._server.count_requests = engines.count_requests
             self._server.read_engine_metrics = engines.read_metrics
             self._reporter.stage("evaluating", f"{name} on {len(self._suites)} suites")

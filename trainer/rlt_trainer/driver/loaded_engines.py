@@ -20,10 +20,10 @@ class LoadedEngines(Engines):
     def __init__(self, config: TrainingConfig, processes: EngineProcesses, termination: Termination) -> None:
         super().__init__(config, None, processes, termination)
 
-    def load(self) -> None:
-        """Start the engines, and send them requests."""
+    def load(self, version: int) -> None:
+        """Start the engines, and send them requests. `version` of the weights: the step of the model."""
         self._start_processes()
-        self.sync_weights()
+        self.sync_weights(version)
 
     def _begin_verification(self, new: Sequence[_Engine]) -> None:
         """Nothing is synced."""
