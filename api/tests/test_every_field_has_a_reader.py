@@ -1,8 +1,8 @@
 """Every field of a job is read by the trainer, the operator or a rule.
 
-The trainer reads the blocks in TRAINING_BLOCKS, the operator everything else (/dev/shm by the rule that sizes it) and
-references to Secrets and ConfigMaps. A field with one possible value has no effect. Rules read what is "for the memory
-estimate"; `resolve` reads a node pool.
+The trainer reads the blocks in TRAINING_BLOCKS, the operator everything else (/dev/shm and the token by the rules that
+decide on them) and references to Secrets and ConfigMaps. A field with one possible value has no effect. Rules read what
+is "for the memory estimate"; `resolve` reads a node pool.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from rlt_api.spec.runtime import TRAINING_BLOCKS
 ROOT = Path(__file__).parents[2]
 TRAINER = read_fields(ROOT / "trainer/rlt_trainer", ROOT / "api/rlt_api/spec/engine_options.py")
 OPERATOR = read_fields(
-    ROOT / "operator/rlt_operator", ROOT / "core/rlt_core", ROOT / "api/rlt_api/rules/shared_memory.py"
+    ROOT / "operator/rlt_operator",
+    ROOT / "core/rlt_core",
+    ROOT / "api/rlt_api/rules/security.py",
+    ROOT / "api/rlt_api/rules/shared_memory.py",
 )
 FRAMEWORKS = read_fields(ROOT / "api/rlt_api/frameworks")
 MEMORY_RULES = read_fields(ROOT / "api/rlt_api/rules", ROOT / "api/rlt_api/frameworks")

@@ -61,7 +61,7 @@ print(json.dumps({
     "namespace": attempt(unshare),
 }))
 """
-REFUSED = {
+REJECTED = {
     "user": 65532,
     "variables": [],
     "secrets": False,
@@ -91,7 +91,7 @@ def await_pool(cluster: Cluster, namespace: str, *, without: str) -> None:
     raise TimeoutError(f"the pool has {sorted(list_sandboxes(cluster, namespace))} and not {without}")
 
 
-def test_a_hostile_program_is_refused_and_its_pod_replaced(cluster: Cluster, namespace: str) -> None:
+def test_a_hostile_program_is_rejected_and_its_pod_replaced(cluster: Cluster, namespace: str) -> None:
     job = build_learning_job(NAME, steps=1000, save_freq=0, workers=1)
     job["spec"]["training"].pop("warmup")
     job["spec"]["data"] |= {"maxPromptLength": 512, "maxResponseLength": 8}
@@ -102,7 +102,7 @@ def test_a_hostile_program_is_refused_and_its_pod_replaced(cluster: Cluster, nam
     (head,) = (pod for pod in list_pods(cluster, namespace, NAME) if "-head-" in pod)
     output = cluster.kubectl("-n", namespace, "exec", head, "--", "python3", "-c", CLAIM, HOSTILE)
     pod, found = output.strip().splitlines()
-    assert json.loads(found) == REFUSED
+    assert json.loads(found) == REJECTED
     await_pool(cluster, namespace, without=pod)
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", NAME)
     await_cleanup(cluster, namespace, NAME)

@@ -15,14 +15,14 @@ from rlt_pod.sandbox.protocol import KEY_VARIABLE
 
 KEY = "k" * 64
 MEMORY = 256 * 2**20
-NOBODY = 65534
+OTHER_USER = 65534
 PROGRAMS = Path(__file__).parents[1]
 
 
 @contextmanager
 def start_server() -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Yield the process of a server, with a new folder for its programs, and its port."""
-    user = NOBODY if os.getuid() == 0 else None
+    user = OTHER_USER if os.getuid() == 0 else None
     folder = tempfile.mkdtemp(prefix="rlt-sandbox-")
     os.chmod(folder, 0o777)
     environment = {KEY_VARIABLE: KEY, "TMPDIR": folder, "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -53,7 +53,7 @@ def main() -> None:
         listener.listen()
         print(f"listening on port {listener.getsockname()[1]}", flush=True)
         connection = wait_for_claim(listener, key)
-        listener.shutdown(socket.SHUT_RDWR)  # refuses connections, and keeps the port
+        listener.shutdown(socket.SHUT_RDWR)  # rejects connections, and keeps the port
         with suppress(OSError, ProtocolError):
             connection.sendall(encode({"pod": socket.gethostname()}))
             serve(connection, memory)
