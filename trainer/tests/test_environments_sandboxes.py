@@ -46,7 +46,7 @@ async def talk(pool: SandboxPool, *programs: str) -> tuple[Episode, str]:
     session = ToolSession({"python": SandboxedPython(pool, timeout_s=60.0)}, GIVEN)
     limits = ConversationLimits(max_turns=4, max_response_length=4000)
     episode = await converse(sampler, session, prompt, seed=1, sampling=SAMPLING, tokenizer=TOKENIZER, limits=limits)
-    return episode, TOKENIZER.decode(sampler.contexts[-1])
+    return episode, str(TOKENIZER.decode(sampler.contexts[-1]))
 
 
 def test_the_programs_of_a_conversation_share_a_pod(servers: list[Address]) -> None:
@@ -67,7 +67,7 @@ def test_conversations_do_not_share_a_pod(servers: list[Address]) -> None:
 
     async def run() -> list[tuple[Episode, str]]:
         pool = build_pool(servers)
-        return await asyncio.gather(talk(pool, program), talk(pool, program))
+        return list(await asyncio.gather(talk(pool, program), talk(pool, program)))
 
     for episode, text in asyncio.run(run()):
         assert episode.failure is None
@@ -92,7 +92,7 @@ def test_a_conversation_waits_for_the_end_of_another(servers: list[Address]) -> 
 
     async def run() -> list[tuple[Episode, str]]:
         pool = build_pool(servers, size=1, timeout_s=20.0)
-        return await asyncio.gather(talk(pool, "print(1)"), talk(pool, "print(2)"))
+        return list(await asyncio.gather(talk(pool, "print(1)"), talk(pool, "print(2)")))
 
     assert [episode.failure for episode, _ in asyncio.run(run())] == [None, None]
 

@@ -12,6 +12,7 @@ import pytest
 from in_process import LocalProcess, LocalProcesses, evaluate, train
 
 from rlt_api.spec.training_config import TrainingConfig
+from rlt_trainer.checkpoint.export_checkpoint import export_checkpoint
 from rlt_trainer.checkpoint.marker import COMPLETE
 from rlt_trainer.driver import evaluated_models
 from rlt_trainer.driver.engine_processes import EngineLostError, EngineProcess
@@ -81,11 +82,10 @@ def test_a_restarted_job_evaluates_the_other_models(
 
     evaluate(config(0, 1))
     loaded: list[Path] = []
-    export = evaluated_models.export_checkpoint
 
     def record_export(checkpoint: Path, output: Path, trained: TrainingConfig) -> None:
         loaded.append(checkpoint)
-        export(checkpoint, output, trained)
+        export_checkpoint(checkpoint, output, trained)
 
     monkeypatch.setattr(evaluated_models, "export_checkpoint", record_export)
     assert [line["step"] for line in evaluate(config(0, 1, 3))] == [0, 1, 3]

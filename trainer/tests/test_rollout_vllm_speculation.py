@@ -41,7 +41,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
         if not current_platform.is_cuda():
             pytest.skip("needs vLLM built for CUDA")
-        config.devices_per_worker = 1
+        config = config.model_copy(update={"devices_per_worker": 1})
     pair = Pair(config, PROBES)
     for _ in range(12):
         pair.rank.supervised_step(EXAMPLES, 32)

@@ -1,4 +1,4 @@
-"""The usage of a job outlives it, from the view of a user of `rlt usage`."""
+"""`rlt usage` counts jobs that have been deleted."""
 
 from __future__ import annotations
 
