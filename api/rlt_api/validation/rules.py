@@ -103,10 +103,13 @@ def validate_job_spec(name: str, spec: RLTrainingJobSpec) -> list[Finding]:
 
 def validate_spec(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """Validate a spec. A rule that reads a hidden field ends there."""
-    rules = [*RULES, *get_framework(spec).rules]
-    if not trains(spec):
-        rules = [rule for rule in rules if rule not in TRAINING_RULES]
-    yield from (finding for rule in rules for finding in until_unreadable(rule, spec))
+    for rule in (*RULES, *get_framework(spec).rules):
+        yield from until_unreadable(_apply, rule, spec)
+
+
+def _apply(rule: Rule, spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    if rule not in TRAINING_RULES or trains(spec):
+        yield from rule(spec)
 
 
 def validate_runtime_spec(runtime: RLRuntimeSpec) -> Iterator[Finding]:

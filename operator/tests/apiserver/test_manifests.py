@@ -32,9 +32,9 @@ def test_every_golden_pod_is_restricted(kubernetes: Kubernetes, golden: Path) ->
     kubernetes.cluster.apply(HIGH)
     level = "pod-security.kubernetes.io/enforce"
     kubernetes.label_namespace("default", {level: "restricted"})
-    found = {manifest["kind"]: manifest["spec"] for manifest in yaml.safe_load_all(golden.read_text())}
-    cluster = found["RayCluster"]
-    sandboxes = (found["Job"],) if "Job" in found else ()
+    found = {manifest["kind"]: manifest for manifest in yaml.safe_load_all(golden.read_text())}
+    cluster = found["RayCluster"]["spec"]
+    sandboxes = (found["Job"]["spec"],) if "Job" in found else ()
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"], *sandboxes):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": group["template"]["spec"]}
         kubernetes.dry_run("default", pod)
