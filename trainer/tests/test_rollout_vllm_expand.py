@@ -37,11 +37,11 @@ def test_values_are_repeated_for_the_draft_tokens_of_their_requests() -> None:
 @pytest.mark.usefixtures("platform")
 def test_vllms_own_function_does_not_write_its_output() -> None:
     """If this fails, vLLM has fixed it: remove rollout/vllm_expand.py."""
-    from vllm.utils import cpu_triton_utils
+    from vllm.utils.cpu_triton_utils import _expand_kernel_impl
 
-    own: Any = cpu_triton_utils._expand_kernel_impl
     output = torch.full((3,), 7.0)
-    own(output, torch.tensor([2.0, 3.0]), torch.tensor([1, 3], dtype=torch.int32), 0, 1)
+    replaced: Any = _expand_kernel_impl
+    replaced(output, torch.tensor([2.0, 3.0]), torch.tensor([1, 3], dtype=torch.int32), 0, 1)
     assert output.tolist() == [7.0, 7.0, 7.0]
 
 

@@ -23,9 +23,12 @@ from rlt_trainer.telemetry.engine_counters import (
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
 PROMPT = [50, 51, 52, 53] * 3
 EXAMPLES = Sequences.pad([PROMPT] * 4, [[54, 55, 54, 55, 56, 54, 55, 56]] * 4, pad_token_id=0)
-"""Responses that repeat themselves: after a few steps on them, the policy accepts some of the proposed tokens."""
-COUNT = 256
+"""Responses that repeat themselves: after STEPS on them, the policy accepts a tenth of the proposed tokens."""
+STEPS = 45
+COUNT = 96
 LENGTH = 24
+ENDS = (56, 257)
+"""A token of the examples, and the tokenizer's end of text, which always ends a response of vLLM."""
 
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -43,7 +46,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             pytest.skip("needs vLLM built for CUDA")
         config = config.model_copy(update={"devices_per_worker": 1})
     pair = Pair(config, PROBES)
-    for _ in range(12):
+    for _ in range(STEPS):
         pair.rank.supervised_step(EXAMPLES, 32)
     pair.sync()
     yield pair
@@ -76,7 +79,7 @@ def test_responses_have_the_distribution_of_the_policy(pair: Pair) -> None:
     assert float((recorded - log_probs).abs().max()) < tolerance
     excess = -log_probs - entropies
     assert abs(float(excess.sum() / excess.square().sum().sqrt())) < 4, "standard deviations"
-    assert 0.1 * added[DRAFT_TOKENS] < added[ACCEPTED] < 0.9 * added[DRAFT_TOKENS]
+    assert 0.03 * added[DRAFT_TOKENS] < added[ACCEPTED] < added[DRAFT_TOKENS]
     metrics = compute_counter_metrics([added])
     assert metrics["rollout/spec_accept_rate"] == added[ACCEPTED] / added[DRAFT_TOKENS]
     assert metrics["rollout/spec_accept_length"] == 1 + added[ACCEPTED] / added[DRAFTS]
@@ -92,11 +95,11 @@ def test_responses_depend_on_their_seeds_alone(pair: Pair) -> None:
 
 @pytest.mark.slow
 def test_no_accepted_token_follows_the_end_of_a_response(pair: Pair) -> None:
-    sampling = replace(pair.engines.sampling, stop_token_ids=(56,))
+    sampling = replace(pair.engines.sampling, stop_token_ids=ENDS)
     responses = pair.generate([PROMPT] * 32, list(range(32)), sampling)
-    assert {each.finish_reason for each in responses} == {"stop", "length"}
+    assert "stop" in {each.finish_reason for each in responses}
     for each in responses:
         tokens = list(each.token_ids)
         assert len(tokens) == len(each.log_probs) <= LENGTH
-        assert 56 not in tokens[:-1]
-        assert (tokens[-1] == 56) == (each.finish_reason == "stop")
+        assert not {*ENDS} & {*tokens[:-1]}
+        assert (tokens[-1] in ENDS) == (each.finish_reason == "stop")
