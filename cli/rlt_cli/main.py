@@ -37,7 +37,7 @@ COMMANDS = {
     "exec": "Run a command in a pod of a job",
     "debug": "Attach a debugger to a breakpoint of a job",
     "top": "Show CPU, memory and GPU usage of a job's pods",
-    "usage": "Show the accelerator hours of jobs, and what the accelerators did",
+    "usage": "Show the accelerator hours of jobs, also of deleted ones, and what the accelerators did",
     "bundle": "Write everything about a job to an archive, for a bug report",
     "metrics": "Show the metrics of a job or a run directory by step",
     "rollouts": "Show prompts, responses and rewards of one step",

@@ -65,7 +65,7 @@ def test_a_field_is_found_by_path_end_or_other_name(typed: str, field: str) -> N
     [
         ("spec.rolout.topP", "Field spec.rolout.topP does not exist; did you mean spec.rollout.topP"),
         ("klLosCoef", "did you mean spec.algorithm.klLossCoef"),
-        ("nodeSelector", "nodeSelector is ambiguous: spec.cluster.head.nodeSelector, spec.cluster.workers[]"),
+        ("nodeSelector", "is ambiguous: spec.rollout.multiTurn.sandbox.nodeSelector, spec.cluster.head.nodeSelector, "),
         ("learning", "did you mean spec.training.learningRate"),
         ("xyzzy", "Field xyzzy does not exist."),
         ("status.progresx", "Field status.progresx does not exist; did you mean status.progress"),

@@ -45,7 +45,7 @@ from rlt_api.blocks.operations import (
 )
 from rlt_api.blocks.resources import Accelerator, EnvVar, KeyReference, Resources, Toleration
 from rlt_api.blocks.rewards import Judge, Reward, RewardFunction
-from rlt_api.blocks.rollout import McpServer, MultiTurn, Rollout, Staleness, Tool
+from rlt_api.blocks.rollout import McpServer, MultiTurn, Rollout, SpeculativeConfig, Staleness, Tool
 from rlt_api.blocks.sandbox import Sandbox
 from rlt_api.blocks.scheduling import Scheduling, Topology
 from rlt_api.blocks.storage import ModelCache, Storage
@@ -115,6 +115,7 @@ __all__ = [
     "Scheduling",
     "Security",
     "SeededModel",
+    "SpeculativeConfig",
     "Staleness",
     "Storage",
     "TensorBoard",
