@@ -66,6 +66,9 @@ STATE = " [state: "
 
 def main(arguments: list[str]) -> int:
     """Write the stacks of all nodes. The exit code is 0 if there are stacks of at least one process."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):  # else it would join any Ray cluster of the machine
+        print("usage: rlt_pod.pyz dump-stacks DIRECTORY", file=sys.stderr)
+        return 2
     # The operator reads PREFIX and has no Ray.
     ray = import_module("ray")
     strategies = import_module("ray.util.scheduling_strategies")
