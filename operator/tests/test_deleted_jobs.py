@@ -194,4 +194,4 @@ def test_the_store_reports_each_job_that_no_longer_exists() -> None:
     assert removed.pop() == ("unseen", status), "its creation was not reported"
     store.put(job("5", version=12))
     store.forget_namespace("a")
-    assert removed[-1][0] == "4", "the job exists, in a namespace that is no longer selected"
+    assert removed[-1][0] == "4", "the job still exists: its namespace was unselected"
