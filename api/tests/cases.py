@@ -1347,6 +1347,12 @@ CASES = [
     ),
     Case("schema", "spec.training.totalSteps", {"training.totalSteps": 0}, "use 1", cel=True),
     Case("schema", "spec.training.totalSteps", {"training.totalSteps": 1.5}, "use 1 or 2", cel=True),
+    Case(
+        "schema",
+        "spec.training.totalSteps",
+        {"training.totalSteps": 1e30},
+        "use an integer with fewer digits",
+    ),
     Case("schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "GRPO"}, "did you mean grpo?", cel=True),
     Case("schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "ppo"}, "use gae", cel=True),
     Case(

@@ -80,9 +80,9 @@ def _convert_error(problem: ErrorDetails, model: type[ApiModel], path: str) -> F
         case "string_too_long" | "too_long":
             return Finding(location, value, message, f"use at most {context['max_length']}")
         case "int_type" | "int_from_float" if isinstance(given, float) and math.isfinite(given):
-            low = math.floor(given)
-            fix = f"use {low} or {low + 1}"
-            edits = use(location, low, low + 1)
+            choices = sorted({math.floor(given), math.ceil(given)})
+            fix = f"use {' or '.join(map(str, choices))}" if abs(given) < 2**53 else "use an integer with fewer digits"
+            edits = use(location, *choices) if abs(given) < 2**53 else ()
             return Finding(location, value, "must be an integer", fix, edits=edits)
         case "int_type" | "float_type" | "bool_type" as kind if isinstance(given, str):
             fix, number = read_number(given, kind.removesuffix("_type"))
