@@ -6,8 +6,6 @@ The embedded cluster does not enforce NetworkPolicies: core/tests/test_sandboxes
 from __future__ import annotations
 
 import json
-import time
-from typing import Any
 
 import pytest
 
@@ -73,22 +71,15 @@ REJECTED = {
 }
 
 
-def list_sandboxes(cluster: Cluster, namespace: str) -> dict[str, Any]:
-    """Return name -> pod."""
+def list_sandboxes(cluster: Cluster, namespace: str) -> list[str]:
+    """Return pod/NAME of each sandbox pod."""
     pods = read_objects(cluster, namespace, "pod", labelSelector=f"{SANDBOX_LABEL}={NAME}")
-    return {pod["metadata"]["name"]: pod for pod in pods}
+    return [f"pod/{pod['metadata']['name']}" for pod in pods]
 
 
-def await_pool(cluster: Cluster, namespace: str, *, without: str) -> None:
-    """Wait until the pool is complete and ready, and the pod `without` is deleted. Raises TimeoutError."""
-    deadline = time.monotonic() + EVENT_TIMEOUT_S
-    while time.monotonic() < deadline:
-        pods = list_sandboxes(cluster, namespace)
-        statuses = [pod["status"].get("containerStatuses", [{}])[0] for pod in pods.values()]
-        if without not in pods and len(pods) == POOL_SIZE and all(status.get("ready") for status in statuses):
-            return
-        time.sleep(1)
-    raise TimeoutError(f"the pool has {sorted(list_sandboxes(cluster, namespace))} and not {without}")
+def await_objects(cluster: Cluster, namespace: str, condition: str, *objects: str) -> None:
+    """Wait until the condition of `kubectl wait` holds. Raises ValueError after EVENT_TIMEOUT_S."""
+    cluster.kubectl("-n", namespace, "wait", f"--for={condition}", f"--timeout={EVENT_TIMEOUT_S:.0f}s", *objects)
 
 
 def test_a_hostile_program_is_rejected_and_its_pod_replaced(cluster: Cluster, namespace: str) -> None:
@@ -103,10 +94,11 @@ def test_a_hostile_program_is_rejected_and_its_pod_replaced(cluster: Cluster, na
     output = cluster.kubectl("-n", namespace, "exec", head, "--", "python3", "-c", CLAIM, HOSTILE)
     pod, found = output.strip().splitlines()
     assert json.loads(found) == REJECTED
-    await_pool(cluster, namespace, without=pod)
+    await_objects(cluster, namespace, "delete", f"pod/{pod}")
+    await_objects(cluster, namespace, f"jsonpath={{.status.ready}}={POOL_SIZE}", "job", "--all")
+    pods = list_sandboxes(cluster, namespace)
+    assert len(pods) == POOL_SIZE
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", NAME)
     await_cleanup(cluster, namespace, NAME)
-    deadline = time.monotonic() + EVENT_TIMEOUT_S
-    while list_sandboxes(cluster, namespace):
-        assert time.monotonic() < deadline
-        time.sleep(1)
+    await_objects(cluster, namespace, "delete", *pods)
+    assert list_sandboxes(cluster, namespace) == []
