@@ -35,6 +35,7 @@ from rlt_trainer.environments.toolbox import describe_tools
 from rlt_trainer.policy.config import load_config, load_image_processor
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.rollout.engine import RolloutEngine, Sampling
+from rlt_trainer.telemetry.engine_counters import EngineCounters
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
@@ -240,6 +241,11 @@ class Pair:
         sequences = Sequences.pad(prompts, [each.token_ids for each in responses], pad_token_id=0)
         log_probs, _ = self.rank.log_probs(sequences)
         return list(torch.split(torch.from_numpy(log_probs), sequences.response_lengths()))
+
+    def take(self, counters: EngineCounters) -> dict[str, float]:
+        """Return what was added to the engine's counters since the last call with `counters`."""
+        (families,) = self.engines.read_metrics().values()
+        return counters.take(families)
 
     def generate(
         self,

@@ -37,17 +37,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     pair.close()
 
 
-def take(pair: Pair, counters: EngineCounters) -> dict[str, float]:
-    (families,) = pair.engines.read_metrics().values()
-    return counters.take(families)
-
-
 @pytest.mark.slow
 def test_responses_in_progress_continue_with_their_cache(pair: Pair) -> None:
     long = replace(pair.engines.sampling, max_tokens=60, stop_token_ids=())
     prompts = [list(prompt.token_ids) for prompt in PROBES] * 8
     counters = EngineCounters()
-    take(pair, counters)
+    pair.take(counters)
     running = pair.start(prompts, list(range(32)), long)  # 8 run at the same time
     pair.rank.supervised_step(EXAMPLES, 12)
     assert pair.sync() < 1e-4
@@ -59,7 +54,7 @@ def test_responses_in_progress_continue_with_their_cache(pair: Pair) -> None:
     ]
     assert any(row.all() for row in is_new), "responses that started after the sync"
     assert any(not row.all() for row in is_new), "responses that started before"
-    assert take(pair, counters)[PREEMPTIONS] == 0
+    assert pair.take(counters)[PREEMPTIONS] == 0
 
 
 @pytest.mark.slow
@@ -68,11 +63,11 @@ def test_later_requests_find_no_values_of_earlier_weights(pair: Pair) -> None:
     for _ in range(2):
         pair.rank.supervised_step(EXAMPLES, 12)
         assert pair.sync() < 1e-4
-        take(pair, counters)
+        pair.take(counters)
         (first,) = pair.generate([PROMPT], [1])
-        assert take(pair, counters)[HITS] == 0
+        assert pair.take(counters)[HITS] == 0
         (again,) = pair.generate([PROMPT], [2])
-        added = take(pair, counters)
+        added = pair.take(counters)
         assert added[HITS] == 32, "the block of this version"
         assert compute_counter_metrics([added]) == {
             "rollout/prefix_cache_hit_rate": 32 / added[QUERIES],

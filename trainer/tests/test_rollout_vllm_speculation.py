@@ -53,11 +53,6 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     pair.close()
 
 
-def take(pair: Pair, counters: EngineCounters) -> dict[str, float]:
-    (families,) = pair.engines.read_metrics().values()
-    return counters.take(families)
-
-
 def policy_values(pair: Pair, responses: list[Response]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return log-probabilities and entropies under the policy, of all tokens one after the other."""
     sequences = Sequences.pad([PROMPT] * len(responses), [each.token_ids for each in responses], pad_token_id=0)
@@ -69,10 +64,10 @@ def policy_values(pair: Pair, responses: list[Response]) -> tuple[torch.Tensor, 
 def test_responses_have_the_distribution_of_the_policy(pair: Pair) -> None:
     """The surprise of a token minus the entropy of its distribution has the mean 0, given the tokens before it."""
     counters = EngineCounters()
-    take(pair, counters)
+    pair.take(counters)
     sampling = replace(pair.engines.sampling, stop_token_ids=())
     responses = pair.generate([PROMPT] * COUNT, list(range(COUNT)), sampling)
-    added = take(pair, counters)
+    added = pair.take(counters)
     log_probs, entropies = policy_values(pair, responses)
     recorded = torch.cat([torch.tensor(each.log_probs, dtype=torch.double) for each in responses])
     tolerance = 0.02 if torch.cuda.is_available() else 1e-4  # TF32 and other kernels than the trainer's
