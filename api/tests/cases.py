@@ -1352,6 +1352,7 @@ CASES = [
         "spec.training.totalSteps",
         {"training.totalSteps": 1e30},
         "use an integer with fewer digits",
+        cel=True,
     ),
     Case("schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "GRPO"}, "did you mean grpo?", cel=True),
     Case("schema", "spec.algorithm.advEstimator", {"algorithm.advEstimator": "ppo"}, "use gae", cel=True),
