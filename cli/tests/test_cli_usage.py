@@ -19,13 +19,19 @@ from rlt_cli.pages.usage import (
     name_accelerator,
     select_jobs,
 )
+from rlt_core.names import CREATOR_ANNOTATION
 from rlt_core.usage_record import reduce_job
 
 PARTS = ("queued", "starting", "generate", "update", "sync", "evaluate", "idle", "lost", "unreported")
 
 
 def job(
-    name: str, namespace: str = "a", product: str | None = "H100", model: str = "Qwen3", **by: int
+    name: str,
+    namespace: str = "a",
+    product: str | None = "H100",
+    model: str = "Qwen3",
+    creator: str | None = None,
+    **by: int,
 ) -> dict[str, Any]:
     total = sum(by.values())
     usage = {
@@ -37,17 +43,18 @@ def job(
         [f"product {product}: label nvidia.com/gpu.product=NVIDIA-{product}-80GB-HBM3 (2 nodes)"] if product else []
     )
     workers = [{"accelerator": {"resourceName": "nvidia.com/gpu", "count": 8}}]
+    annotations = {"annotations": {CREATOR_ANNOTATION: creator}} if creator else {}
     return {
-        "metadata": {"namespace": namespace, "name": name},
+        "metadata": {"namespace": namespace, "name": name, **annotations},
         "spec": {"cluster": {"workers": workers}},
         "status": {"usage": usage, "model": model, "network": {"evidence": evidence}},
     }
 
 
 JOBS = [
-    job("small", generate=1800, idle=1800),
+    job("small", creator="jane", generate=1800, idle=1800),
     job("large", "b", generate=7200, update=3600, lost=3600),
-    job("amd", "b", "MI300X", "Llama", unreported=7200),
+    job("amd", "b", "MI300X", "Llama", "jane", unreported=7200),
 ]
 
 
@@ -69,6 +76,7 @@ def test_a_row_has_the_hours_the_shares_and_the_cost() -> None:
     ("by", "groups"),
     [
         ("namespace", [("b", 2, 21600), ("a", 1, 3600)]),
+        ("user", [("unknown", 1, 14400), ("jane", 2, 10800)]),
         ("model", [("Qwen3", 2, 18000), ("Llama", 1, 7200)]),
         ("accelerator", [("h100", 2, 18000), ("mi300x", 1, 7200)]),
     ],

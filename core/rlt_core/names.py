@@ -27,6 +27,9 @@ WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 CANCEL_ANNOTATION = "rlt.dev/cancel"
 """On a job: the value `true` cancels it (condition Failed, reason Cancelled). Removing it does not undo that."""
 
+CREATOR_ANNOTATION = "rlt.dev/created-by"
+"""On a job: the user who created it. A policy of the chart writes it, and users cannot change it."""
+
 EXPORT_ANNOTATION = "rlt.dev/exported-path"
 """On the Job that exports a checkpoint: the folder of the model in the pods."""
 

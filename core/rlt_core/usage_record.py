@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlt_core.job import Manifest
+from rlt_core.names import CREATOR_ANNOTATION
 
 RECORD_LABEL = "rlt.dev/usage-of"
 """On a record: the namespace of its jobs."""
@@ -23,6 +24,8 @@ MAX_BYTES = 700 * 2**10
 """Bytes of the compressed jobs: a ConfigMap has 1 MiB at most, in base64."""
 MAX_TEXT_BYTES = 64 * 2**20
 """Bytes of the jobs after decompression: MAX_JOBS jobs of 31 days and with long names have half of it."""
+MAX_NAME = 256
+"""Characters of the name of a user. Longer ones are cut."""
 FIELD = "jobs.json.gz"
 PRODUCT = "product "
 """Start of the fact in status.network.evidence that names the accelerator."""
@@ -40,6 +43,8 @@ def reduce_job(job: Mapping[str, Any]) -> Manifest | None:
     if not usage:
         return None
     metadata = {key: job["metadata"][key] for key in ("namespace", "name", "uid")}
+    if creator := (job["metadata"].get("annotations") or {}).get(CREATOR_ANNOTATION):
+        metadata["annotations"] = {CREATOR_ANNOTATION: creator[:MAX_NAME]}
     workers = ((job.get("spec") or {}).get("cluster") or {}).get("workers") or []
     resources = [name for each in workers if (name := (each.get("accelerator") or {}).get("resourceName"))]
     facts = [fact for fact in (status.get("network") or {}).get("evidence") or [] if fact.startswith(PRODUCT)]

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from rlt_core.job import Manifest
+from rlt_core.names import CREATOR_ANNOTATION
 from rlt_core.usage_record import (
     FIELD,
     MAX_BYTES,
     MAX_JOBS,
+    MAX_NAME,
     MAX_TEXT_BYTES,
     build_record,
     merge_jobs,
@@ -44,6 +46,14 @@ def kept(uid: str, time: str = "2026-01-02T03:00:00Z", **status: Any) -> Manifes
     reduced = reduce_job(job(uid, time, **status))
     assert reduced
     return reduced
+
+
+def test_the_creator_is_kept() -> None:
+    created = job("1")
+    created["metadata"]["annotations"] = {CREATOR_ANNOTATION: "jane" * 100, "team": "x"}
+    reduced = reduce_job(created)
+    assert reduced
+    assert reduced["metadata"]["annotations"] == {CREATOR_ANNOTATION: ("jane" * 100)[:MAX_NAME]}
 
 
 def test_what_the_usage_depends_on_is_kept() -> None:

@@ -11,10 +11,11 @@ from rlt.job_state import Job
 from rlt.metric_text import format_number
 from rlt_api.status.job_status import UsageParts
 from rlt_cli.table import format_table
+from rlt_core.names import CREATOR_ANNOTATION
 from rlt_core.usage_record import PRODUCT
 
 SECONDS_PER_HOUR = 3600
-GROUPS = ("job", "namespace", "model", "accelerator")
+GROUPS = ("job", "namespace", "user", "model", "accelerator")
 """What `rlt usage --by` adds up."""
 
 
@@ -129,6 +130,8 @@ def _name_group(job: Job, by: str) -> str:
     metadata = job["metadata"]
     if by == "namespace":
         return str(metadata["namespace"])
+    if by == "user":
+        return (metadata.get("annotations") or {}).get(CREATOR_ANNOTATION) or "unknown"
     if by == "model":
         return str(job["status"].get("model") or job["status"].get("algorithm") or "unknown")
     return name_accelerator(job) if by == "accelerator" else f"{metadata['namespace']}/{metadata['name']}"
