@@ -305,6 +305,8 @@ class Observed:
     """The fields of its RayCluster CRD. Read while no RayCluster exists."""
     kuberay_active: bool = False
     """Whether KubeRay has changed the status of any job's RayCluster lately."""
+    kuberay_active_here: bool = False
+    """Whether it has in the namespace of the job."""
     nodes: tuple[Node, ...] = ()
     """The nodes of the Kubernetes cluster. Set while the fabric is not decided, and after a failure."""
     pod_nodes: tuple[Node, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import observed as o
+import pytest
 from planned import reason_of, status_of
 
 from rlt_api.status.conditions import ConditionType as C
@@ -41,7 +42,15 @@ def test_a_kuberay_that_does_not_reconcile_is_reported() -> None:
     assert reason_of(plan(ignored, later), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
     busy = replace(ignored, kuberay_active=True)
     assert reason_of(plan(busy, later), C.CLUSTER_READY) == Reason.CREATING
-    assert reason_of(plan(busy, o.NOW + timedelta(minutes=5)), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
+    much_later = o.NOW + timedelta(minutes=5)
+    assert reason_of(plan(busy, much_later), C.CLUSTER_READY) == Reason.KUBERAY_SILENT
+    assert reason_of(plan(replace(busy, kuberay_active_here=True), much_later), C.CLUSTER_READY) == Reason.CREATING
+
+
+@pytest.mark.parametrize(("age", "seconds"), [(-5, 5), (0, 5), (60, 15), (600, 30)])
+def test_a_cluster_that_waits_longer_is_observed_less_often(age: float, seconds: float) -> None:
+    created = replace(o.FRESH, cluster=o.cluster(has_status=False), kuberay_active_here=True)
+    assert plan(created, o.NOW + timedelta(seconds=age)).requeue_after == seconds
 
 
 def test_a_rejected_cluster_reports_the_cause() -> None:

@@ -91,8 +91,8 @@ class Cache:
     kuberay: tuple[Manifest, KubeRay] | None = None
     """The RayCluster CRD that was read last, and its fields: parsing them takes long."""
 
-    _kuberay_acted: float = field(default=-math.inf, init=False)
-    """When a RayCluster with a status changed last (time.monotonic)."""
+    _kuberay_acted: dict[str | None, float] = field(default_factory=dict, init=False)
+    """When a RayCluster with a status changed last (time.monotonic), by namespace; None: in any one."""
 
     def __post_init__(self) -> None:
         self.warnings = Store(self._parse_warning, _get_object_uid, max_of_a_namespace=MAX_WARNINGS)
@@ -203,9 +203,9 @@ class Cache:
             self.pods.put_response(pod)
         self.pods.retain_index(key, map(get_name, pods), int(version))
 
-    def is_kuberay_active(self) -> bool:
-        """Whether a RayCluster with a status has changed in the last KUBERAY_ACTIVE_S."""
-        return time.monotonic() - self._kuberay_acted < KUBERAY_ACTIVE_S
+    def is_kuberay_active(self, namespace: str | None = None) -> bool:
+        """Whether a RayCluster of the namespace, or of any one, has changed with a status in KUBERAY_ACTIVE_S."""
+        return time.monotonic() - self._kuberay_acted.get(namespace, -math.inf) < KUBERAY_ACTIVE_S
 
     def _wake(self, key: Key) -> None:
         """Wake a job, once everything in its namespace is known. What remains of a job that is gone is dropped."""
@@ -219,7 +219,7 @@ class Cache:
 
     def _wake_same_name(self, name: Name, manifest: Manifest | None) -> None:
         if manifest and manifest.get("status"):
-            self._kuberay_acted = time.monotonic()
+            self._kuberay_acted |= dict.fromkeys((None, name[0]), time.monotonic())
         self._wake(name)
 
     def _wake_labelled(self, name: Name, manifest: Manifest | None) -> None:

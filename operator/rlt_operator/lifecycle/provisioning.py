@@ -15,12 +15,14 @@ from rlt_operator.lifecycle.cluster_ready import build_cluster_ready, describe_u
 from rlt_operator.lifecycle.shared_verdicts import wait_for_cluster
 from rlt_operator.lifecycle.submission import submit
 from rlt_operator.observation import Observed
-from rlt_operator.verdict import Submission, Verdict
+from rlt_operator.verdict import WAITING_INTERVAL_S, Submission, Verdict
 
 KUBERAY_TIMEOUT_S = 15.0
 """After this time without a status from KubeRay, the RayCluster is reported as not reconciled."""
 BUSY_KUBERAY_TIMEOUT_S = 180.0
-"""The time while KubeRay reconciles other RayClusters: it may be busy, or not watch this namespace."""
+"""The time while KubeRay reconciles RayClusters of other namespaces: it may be busy, or not watch this one."""
+MAX_INTERVAL_S = 30.0
+"""Maximum requeue interval of a RayCluster that is not ready."""
 
 C = ConditionType
 
@@ -46,21 +48,42 @@ def program_not_submitted(observed: Observed, spec: RLTrainingJobSpec, now: date
 def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The cluster starts, or something blocks it. A diagnosed cause does not fail the job, because it may disappear."""
     cluster = observed.cluster
-    pods = observed.cluster_pods
     if cluster is None:
         return None
+    age = (now - cluster.created).total_seconds()
+    verdict = _diagnose(observed, age) or _count_pods(observed, spec, now)
+    return replace(verdict, requeue_after=choose_interval(age))
+
+
+def choose_interval(age: float) -> float:
+    """Seconds until a RayCluster of this age, in seconds, is observed again without a change of its objects.
+
+    A quarter of the age: a sweep of jobs for which KubeRay needs minutes does not keep the operator busy meanwhile.
+    """
+    return min(MAX_INTERVAL_S, max(WAITING_INTERVAL_S, age / 4))
+
+
+def _diagnose(observed: Observed, age: float) -> Verdict | None:
+    """The cause that blocks the cluster, or the wait for KubeRay; None while its pods start."""
     if diagnosis := diagnose(observed):
         verdict = wait_for_cluster(diagnosis.reason, diagnosis.message, stalled=diagnosis.stalled)
         return replace(verdict, phase=Phase.PROVISIONING if diagnosis.scheduled else Phase.PENDING)
-    if not observed.is_reconciled:
-        timeout = BUSY_KUBERAY_TIMEOUT_S if observed.kuberay_active else KUBERAY_TIMEOUT_S
-        if (now - cluster.created).total_seconds() <= timeout:
-            return wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
-        message = (
-            "KubeRay has not reconciled the RayCluster. Check that its operator is running and watches this namespace."
-        )
-        return wait_for_cluster(Reason.KUBERAY_SILENT, message)
+    if observed.is_reconciled:
+        return None
+    timeout = BUSY_KUBERAY_TIMEOUT_S if observed.kuberay_active else KUBERAY_TIMEOUT_S
+    if observed.kuberay_active_here or age <= timeout:
+        return wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
+    message = (
+        "KubeRay has not reconciled the RayCluster. Check that its operator is running and watches this namespace."
+    )
+    return wait_for_cluster(Reason.KUBERAY_SILENT, message)
+
+
+def _count_pods(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict:
+    """The wait for the pods of the cluster."""
     unreachable = describe_unreachable_head(observed, now)
     ready = unreachable or build_cluster_ready(observed, spec)
     verdict = wait_for_cluster(ready.reason, ready.message)
-    return replace(verdict, phase=Phase.PROVISIONING if pods else Phase.PENDING, is_passing=unreachable is None)
+    return replace(
+        verdict, phase=Phase.PROVISIONING if observed.cluster_pods else Phase.PENDING, is_passing=unreachable is None
+    )

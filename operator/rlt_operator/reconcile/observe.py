@@ -83,6 +83,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         kuberay_installed=cache.ray_clusters.served,
         kuberay=await read_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
         kuberay_active=cache.is_kuberay_active(),
+        kuberay_active_here=cache.is_kuberay_active(job.namespace),
         cluster=cluster,
         pods=tuple(_drop_other_heads(cache.pods.select(key), cluster)),
         access=sources.access,

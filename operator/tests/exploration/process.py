@@ -207,7 +207,7 @@ class Process:
         """Let the watches be as far as another process's."""
         for resource, store in other._stores.items():
             _copy_store(store, self._stores[resource])
-        self.cache._kuberay_acted = other.cache._kuberay_acted
+        self.cache._kuberay_acted = dict(other.cache._kuberay_acted)
 
     def forget(self, resource: str, objects: Iterable[Manifest]) -> None:
         """Drop objects that the watch has not delivered, and that the process knows from responses."""
