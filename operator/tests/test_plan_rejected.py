@@ -47,10 +47,20 @@ def test_a_kuberay_that_does_not_reconcile_is_reported() -> None:
     assert reason_of(plan(replace(busy, kuberay_active_here=True), much_later), C.CLUSTER_READY) == Reason.CREATING
 
 
-@pytest.mark.parametrize(("age", "seconds"), [(-5, 5), (0, 5), (60, 15), (600, 30)])
-def test_a_cluster_that_waits_longer_is_observed_less_often(age: float, seconds: float) -> None:
-    created = replace(o.FRESH, cluster=o.cluster(has_status=False), kuberay_active_here=True)
+@pytest.mark.parametrize(
+    ("busy", "age", "seconds"), [(False, -5, 20), (False, 8, 7), (False, 60, 15), (True, 8, 30), (True, 170, 10)]
+)
+def test_a_cluster_without_status_is_observed_again_when_kuberay_counts_as_silent(
+    busy: bool, age: float, seconds: float
+) -> None:
+    created = replace(o.FRESH, cluster=o.cluster(has_status=False), kuberay_active=busy)
     assert plan(created, o.NOW + timedelta(seconds=age)).requeue_after == seconds
+
+
+@pytest.mark.parametrize(("age", "seconds"), [(-5, 5), (0, 5), (60, 15), (600, 30)])
+def test_a_cluster_that_starts_longer_is_observed_less_often(age: float, seconds: float) -> None:
+    starting = o.after(o.PROVISIONING)
+    assert plan(starting, o.NOW + timedelta(seconds=age)).requeue_after == seconds
 
 
 def test_a_rejected_cluster_reports_the_cause() -> None:

@@ -51,32 +51,33 @@ def cluster_not_ready(observed: Observed, spec: RLTrainingJobSpec, now: datetime
     if cluster is None:
         return None
     age = (now - cluster.created).total_seconds()
-    verdict = _diagnose(observed, age) or _count_pods(observed, spec, now)
-    return replace(verdict, requeue_after=choose_interval(age))
-
-
-def choose_interval(age: float) -> float:
-    """Seconds until a RayCluster of this age, in seconds, is observed again without a change of its objects.
-
-    A quarter of the age: a sweep of jobs for which KubeRay needs minutes does not keep the operator busy meanwhile.
-    """
-    return min(MAX_INTERVAL_S, max(WAITING_INTERVAL_S, age / 4))
-
-
-def _diagnose(observed: Observed, age: float) -> Verdict | None:
-    """The cause that blocks the cluster, or the wait for KubeRay; None while its pods start."""
     if diagnosis := diagnose(observed):
         verdict = wait_for_cluster(diagnosis.reason, diagnosis.message, stalled=diagnosis.stalled)
-        return replace(verdict, phase=Phase.PROVISIONING if diagnosis.scheduled else Phase.PENDING)
-    if observed.is_reconciled:
-        return None
+        verdict = replace(verdict, phase=Phase.PROVISIONING if diagnosis.scheduled else Phase.PENDING)
+        return replace(verdict, requeue_after=_limit_interval(age / 4))
+    if not observed.is_reconciled:
+        return _wait_for_kuberay(observed, age)
+    return replace(_count_pods(observed, spec, now), requeue_after=_limit_interval(age / 4))
+
+
+def _limit_interval(seconds: float) -> float:
+    """A requeue interval of a RayCluster that is not ready. A change of its objects also wakes the job.
+
+    In a sweep, KubeRay needs minutes for the last RayClusters. Meanwhile their jobs must not keep the operator busy.
+    """
+    return min(MAX_INTERVAL_S, max(WAITING_INTERVAL_S, seconds))
+
+
+def _wait_for_kuberay(observed: Observed, age: float) -> Verdict:
+    """The wait for the first status of a RayCluster of this age, in seconds."""
     timeout = BUSY_KUBERAY_TIMEOUT_S if observed.kuberay_active else KUBERAY_TIMEOUT_S
     if observed.kuberay_active_here or age <= timeout:
-        return wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
+        verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
+        return replace(verdict, requeue_after=_limit_interval(timeout - age if age <= timeout else MAX_INTERVAL_S))
     message = (
         "KubeRay has not reconciled the RayCluster. Check that its operator is running and watches this namespace."
     )
-    return wait_for_cluster(Reason.KUBERAY_SILENT, message)
+    return replace(wait_for_cluster(Reason.KUBERAY_SILENT, message), requeue_after=_limit_interval(age / 4))
 
 
 def _count_pods(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict:
