@@ -24,7 +24,7 @@ def manifest(name: str, **annotations: str) -> dict[str, Any]:
 
 
 def write(cluster: Cluster, user: str, verb: str, job: dict[str, Any]) -> dict[str, str]:
-    """`kubectl VERB -f -` as the user. Returns the annotations of the job. Raises ValueError if it is refused."""
+    """`kubectl VERB -f -` as the user. Returns the annotations of the job. Raises ValueError if it is rejected."""
     text = cluster.kubectl(verb, f"--as={user}", "-n", "team", "-o", "json", "-f", "-", input=json.dumps(job))
     return dict(json.loads(text)["metadata"].get("annotations", {}))
 
@@ -63,7 +63,7 @@ def test_no_later_write_changes_it(team: Cluster) -> None:
         assert write(team, user, "replace", manifest("edited", **changed))[CREATOR_ANNOTATION] == "jane"
 
 
-def test_without_mutating_policies_nobody_writes_it(team: Cluster, render: Render) -> None:
+def test_without_mutating_policies_no_user_writes_it(team: Cluster, render: Render) -> None:
     """`helm template` knows no mutating policies, as an API server before Kubernetes 1.36."""
     policies = [each for each in render() if each["metadata"]["name"] == "rlt-operator-created-by"]
     assert [each["kind"] for each in policies] == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
@@ -72,7 +72,7 @@ def test_without_mutating_policies_nobody_writes_it(team: Cluster, render: Rende
         team.kubectl("delete", kind, "rlt-operator-created-by")
     team.apply(*policies)
 
-    def is_refused(verb: str, job: dict[str, Any]) -> bool:
+    def is_rejected(verb: str, job: dict[str, Any]) -> bool:
         try:
             write(team, "jane", verb, job)
         except ValueError as error:
@@ -80,7 +80,7 @@ def test_without_mutating_policies_nobody_writes_it(team: Cluster, render: Rende
         return False
 
     forged = {CREATOR_ANNOTATION: "otto"}
-    eventually("the policy applies", lambda: is_refused("replace", manifest("older", **forged)))
-    assert is_refused("create", manifest("late", **forged))
+    eventually("the policy applies", lambda: is_rejected("replace", manifest("older", **forged)))
+    assert is_rejected("create", manifest("late", **forged))
     assert CREATOR_ANNOTATION not in write(team, "jane", "create", manifest("late"))
     assert write(team, "jane", "replace", manifest("older", team="a", **{CREATOR_ANNOTATION: "jane"}))["team"] == "a"

@@ -25,7 +25,7 @@ MAX_BYTES = 700 * 2**10
 MAX_TEXT_BYTES = 64 * 2**20
 """Bytes of the jobs after decompression: MAX_JOBS jobs of 31 days and with long names have half of it."""
 MAX_NAME = 256
-"""Characters of the name of a user. Longer ones are cut."""
+"""Characters of a user's name. Longer ones are cut."""
 FIELD = "jobs.json.gz"
 PRODUCT = "product "
 """Start of the fact in status.network.evidence that names the accelerator."""

@@ -69,7 +69,7 @@ def _limit_interval(seconds: float) -> float:
 
 
 def _wait_for_kuberay(observed: Observed, age: float) -> Verdict:
-    """The wait for the first status of a RayCluster of this age, in seconds."""
+    """The wait for the first status. `age`: seconds since the creation of the RayCluster."""
     timeout = BUSY_KUBERAY_TIMEOUT_S if observed.kuberay_active else KUBERAY_TIMEOUT_S
     if observed.kuberay_active_here or age <= timeout:
         verdict = wait_for_cluster(Reason.CREATING, "The Ray cluster is being created.")
