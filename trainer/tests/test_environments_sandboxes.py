@@ -19,10 +19,12 @@ from rlt_trainer.environments.conversation import ConversationLimits, Episode, c
 from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import describe_tools
-from rlt_trainer.sandboxes.pool import SandboxPool
+from rlt_trainer.sandboxes.pool import SandboxPool, check_pool
 from rlt_trainer.sandboxes.sandbox import Address, SandboxError, claim_at
 
 GIVEN: MultiTurn = multi_turn({"name": "python"}, sandbox={})
+LOSE = "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"
+"""Ends the server, which is process 1 in a pod."""
 
 
 @pytest.fixture
@@ -75,8 +77,7 @@ def test_conversations_do_not_share_a_pod(servers: list[Address]) -> None:
 
 
 def test_a_lost_pod_leaves_the_conversation_out_of_the_update(servers: list[Address]) -> None:
-    program = "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"  # in a pod, the server is process 1
-    episode, _ = asyncio.run(talk(build_pool(servers), program))
+    episode, _ = asyncio.run(talk(build_pool(servers), LOSE))
     assert episode.failure is not None
     assert "was lost" in episode.failure
     assert episode.response.finish_reason == "abort"
@@ -112,7 +113,7 @@ def test_a_pod_with_an_invalid_answer_is_lost(answer: bytes) -> None:
             sandbox = await claim_at(server.sockets[0].getsockname(), KEY)
             assert sandbox
             with pytest.raises(SandboxError, match="sandbox pod hostile was lost"):
-                await sandbox.run(["python3"], stdin="", timeout_s=60.0)
+                await sandbox.run(["python3"], timeout_s=60.0)
 
     asyncio.run(run())
 
@@ -124,6 +125,6 @@ def test_a_run_without_sandbox_pods_names_the_field(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_check_before_the_training_names_what_is_missing(servers: list[Address]) -> None:
-    asyncio.run(SandboxedPython(build_pool(servers), timeout_s=60.0).check())
+    asyncio.run(check_pool(build_pool(servers)))
     with pytest.raises(ValueError, match=r"no sandbox pod became free .* the image must"):
-        asyncio.run(SandboxedPython(build_pool([], timeout_s=0.2), timeout_s=60.0).check())
+        asyncio.run(check_pool(build_pool([], timeout_s=0.2)))

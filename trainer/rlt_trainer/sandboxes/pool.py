@@ -10,12 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rlt_api.blocks.rollout import MultiTurn
 from rlt_pod.sandbox.protocol import HOST_VARIABLE, PORT, derive_key
 from rlt_trainer.sandboxes.sandbox import Address, Sandbox, SandboxError, claim_at
 
 FIELD = "rollout.multiTurn.sandbox"
 SEARCH_INTERVAL_S = 0.2
 """Interval between searches while no pod is free."""
+CHECK_TIMEOUT_S = 60.0
+"""Time for the program of a check."""
 TOKEN_VARIABLE = "RAY_AUTH_TOKEN_PATH"
 """Variable with the file of Ray's token, from which the key of the sandboxes is derived."""
 
@@ -62,8 +65,29 @@ class SandboxPool:
             raise SandboxError(f"no sandbox pod became free within {self._timeout_s:g} s") from error
 
 
-def open_pool(*, size: int, timeout_s: float) -> SandboxPool:
-    """Open the pool of the job whose pod this is. Raises ValueError outside of a job with sandbox pods."""
+async def check_pool(pool: SandboxPool) -> None:
+    """Run a program in a sandbox. Raises ValueError if it fails."""
+    try:
+        async with pool.claim() as sandbox:
+            result = await sandbox.run(["python3", "-c", "print('ready')"], timeout_s=CHECK_TIMEOUT_S)
+    except SandboxError as error:
+        raise ValueError(
+            f"{FIELD}: {error}. Look at the pods with the label rlt.dev/sandbox-of and at their events: the image "
+            "must be pullable and have python3, and nodes, queue and quota must have room for poolSize pods."
+        ) from error
+    if result.output != "ready\n":
+        problem = f"{result.output}{result.problem}"
+        raise ValueError(f"{FIELD}: python3 does not run in its pods: {problem}. Use another image or more memory.")
+
+
+def open_pool(multi_turn: MultiTurn) -> SandboxPool | None:
+    """Open the pool of the job whose pod this is. None if the job has none.
+
+    Raises ValueError outside of a job with sandbox pods.
+    """
+    sandbox = multi_turn.sandbox
+    if sandbox is None:
+        return None
     host = os.environ.get(HOST_VARIABLE)
     token = os.environ.get(TOKEN_VARIABLE)
     if not host or not token:
@@ -79,4 +103,4 @@ def open_pool(*, size: int, timeout_s: float) -> SandboxPool:
         return [(str(address[0]), PORT) for *_, address in found]
 
     key = derive_key(Path(token).read_text().strip())
-    return SandboxPool(find, key, size=size, timeout_s=timeout_s)
+    return SandboxPool(find, key, size=sandbox.pool_size, timeout_s=sandbox.claim_timeout_seconds)
