@@ -19,7 +19,7 @@ from rlt_trainer.environments.conversation import ConversationLimits, Episode, c
 from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import describe_tools
-from rlt_trainer.sandboxes.pool import SandboxPool, check_pool
+from rlt_trainer.sandboxes.pool import SandboxPool, Statistics, check_pool
 from rlt_trainer.sandboxes.sandbox import Address, SandboxError, claim_at
 
 GIVEN: MultiTurn = multi_turn({"name": "python"}, sandbox={})
@@ -96,6 +96,19 @@ def test_a_conversation_waits_for_the_end_of_another(servers: list[Address]) -> 
         return list(await asyncio.gather(talk(pool, "print(1)"), talk(pool, "print(2)")))
 
     assert [episode.failure for episode, _ in asyncio.run(run())] == [None, None]
+
+
+def test_claims_and_failures_are_counted_once(servers: list[Address]) -> None:
+    async def run() -> list[Statistics]:
+        pool = build_pool(servers, size=3, timeout_s=2.0)
+        await asyncio.gather(talk(pool, "print(1)"), talk(pool, LOSE), talk(pool, "print(1)"))  # for two pods
+        return [pool.take_statistics(), pool.take_statistics()]
+
+    first, second = asyncio.run(run())
+    assert len(first.claim_seconds) == 2
+    assert all(0 < seconds < 2.0 for seconds in first.claim_seconds)
+    assert first.failed == 2
+    assert (second.claim_seconds, second.failed) == ([], 0)
 
 
 @pytest.mark.parametrize("answer", [b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\1{", b""])

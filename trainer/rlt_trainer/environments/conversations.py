@@ -24,7 +24,7 @@ from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import open_tools
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.sampler import Sampler
-from rlt_trainer.sandboxes.pool import SandboxPool, open_pool
+from rlt_trainer.sandboxes.pool import SandboxPool, Statistics, open_pool
 from rlt_trainer.sandboxes.sandbox import SandboxError
 
 MAX_CONVERSATIONS = 256
@@ -84,6 +84,10 @@ class Conversations:
         await asyncio.gather(*self._batches, return_exceptions=True)
         await self._opened.aclose()
         self._processes.close()
+
+    def take_statistics(self) -> Statistics | None:
+        """Return the statistics of sandboxes since the last call. None without sandboxes."""
+        return self._pool.take_statistics() if self._pool else None
 
     async def _open(self) -> None:
         async with self._opening:

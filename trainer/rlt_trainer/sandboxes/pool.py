@@ -8,6 +8,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlt_api.blocks.rollout import MultiTurn
@@ -25,6 +26,16 @@ TOKEN_VARIABLE = "RAY_AUTH_TOKEN_PATH"
 Find = Callable[[], Awaitable[Sequence[Address]]]
 
 
+@dataclass
+class Statistics:
+    """Claims of a pool."""
+
+    claim_seconds: list[float] = field(default_factory=list)
+    """Time until each claim had a pod, without the time until fewer than `size` sandboxes were claimed."""
+    failed: int = 0
+    """Number of claims without a pod, and of lost pods."""
+
+
 class SandboxPool:
     """Claims sandboxes, at most `size` at the same time. It belongs to one event loop."""
 
@@ -39,17 +50,32 @@ class SandboxPool:
         self._slots = asyncio.Semaphore(size)
         self._searching = asyncio.Lock()
         self._claimed: set[Address] = set()
+        self._statistics = Statistics()
 
     @asynccontextmanager
     async def claim(self) -> AsyncIterator[Sandbox]:
         """Yield a sandbox, and release it at the end. Raises SandboxError if no pod becomes free."""
         async with self._slots:
-            address, sandbox = await self._search()
+            now = asyncio.get_running_loop().time
+            begin = now()
+            try:
+                address, sandbox = await self._search()
+            except SandboxError:
+                self._statistics.failed += 1
+                raise
+            self._statistics.claim_seconds.append(now() - begin)
             try:
                 yield sandbox
             finally:
+                self._statistics.failed += sandbox.is_lost
                 self._claimed.discard(address)
                 sandbox.release()
+
+    def take_statistics(self) -> Statistics:
+        """Return the statistics since the last call."""
+        taken = self._statistics
+        self._statistics = Statistics()
+        return taken
 
     async def _search(self) -> tuple[Address, Sandbox]:
         try:

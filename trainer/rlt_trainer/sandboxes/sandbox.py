@@ -107,6 +107,11 @@ class Sandbox:
             raise self._describe_loss("it did not open a port")
         return port
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost is not None
+
     def release(self) -> None:
         """End the pod with everything in it."""
         self._lose(SandboxError(f"sandbox pod {self.pod} was released"))
