@@ -1252,6 +1252,7 @@ CASES = [
         "remove it",
     ),
     Case("sandbox", SANDBOX, sandbox({}, tool="calculator"), "remove it"),
+    Case("sandbox", SANDBOX, {"rollout.multiTurn": {"environment": "calculator", "sandbox": {}}}, "remove it"),
     Case("sandbox", SANDBOX, {**sandbox({}), "security.rayToken": False}, "use security.rayToken: true"),
     Case("sandbox", SANDBOX, {**sandbox({}), "cluster.rayVersion": "2.51.1"}, "Ray 2.52 or later"),
     Case("sandbox", f"{SANDBOX}.memory", sandbox({"memory": "64Mi"}), "use 128Mi or more"),

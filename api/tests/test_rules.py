@@ -57,6 +57,7 @@ VALID += [
     {**files("/mnt/rlt/a.parquet", "/mnt/rlt/b.jsonl", "/mnt/rlt/c.json")},
     {**files("/mnt/rlt/a.parquet"), **suite(data={"files": ["/mnt/rlt/b.parquet"]})},
     {"rollout.multiTurn.environment": "mine.games:Chess"},
+    {"rollout.multiTurn": {"agent": {"name": "mine:solve"}, "sandbox": {}}},
     evaluated({}),
     evaluated({"steps": [0]}, **gpus(8), model=QWEN_7B),
     evaluated({"checkpoints": "/mnt/rlt/runs/a/checkpoints", "steps": [0, 10, "latest"]}),

@@ -1,4 +1,4 @@
-"""Sandbox pods on a cluster: a hostile program in one, its replacement, and the end of all with the job.
+"""Sandbox pods on a cluster: a hostile program in one, its replacement, the end of all with the job, and an agent.
 
 The embedded cluster does not enforce NetworkPolicies: core/tests/test_sandboxes.py evaluates them.
 """
@@ -20,6 +20,7 @@ from rlt_e2e.jobs import (
     await_condition,
     build_learning_job,
     list_pods,
+    read_job,
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
@@ -28,9 +29,11 @@ NAME = "sandboxed"
 POOL_SIZE = 2
 CLAIM = """
 import asyncio, sys
+from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.sandboxes.pool import open_pool
 async def main():
-    async with open_pool(size=1, timeout_s=300).claim() as sandbox:
+    given = {"tools": [{"name": "python"}], "sandbox": {"poolSize": 1}}
+    async with open_pool(MultiTurn.model_validate(given)).claim() as sandbox:
         print(sandbox.pod)
         print((await sandbox.run(["python3", "-"], stdin=sys.argv[1], timeout_s=60)).output)
 asyncio.run(main())
@@ -55,7 +58,7 @@ print(json.dumps({
     "key": attempt(lambda: open("/proc/1/environ", "rb").read()),
     "root": attempt(lambda: open("/usr/x", "w")),
     "work": attempt(lambda: open("/tmp/x", "w")),
-    "signal": attempt(lambda: os.kill(1, 9)),
+    "signals": attempt(lambda: [os.kill(1, number) for number in (2, 9, 15)]),
     "namespace": attempt(unshare),
 }))
 """
@@ -66,9 +69,34 @@ REJECTED = {
     "key": "EACCES",
     "root": "EROFS",
     "work": "allowed",
-    "signal": "allowed",  # the kernel drops it: process 1 has no handler
+    "signals": "allowed",  # the kernel drops them: process 1 has no handlers
     "namespace": "EPERM",
 }
+
+
+AGENT = """
+import json
+
+ASK = '''
+import json, os, urllib.request
+body = {"model": "policy", "messages": [{"role": "user", "content": open("question").read()}], "max_tokens": 4}
+url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as response:
+    open("answer.json", "wb").write(response.read())
+'''
+
+def solve(prompt, sandbox):
+    sandbox.put("question", prompt.text)
+    asked = sandbox.run(["python3", "-"], stdin=ASK)
+    assert asked.exit_code == 0, asked
+    sandbox.run(["sh", "-c", "setsid tail -f /dev/null & setsid tail -f /dev/null &"])
+    sandbox.run(["sh", "-c", "kill -9 -1"])
+    ended = sandbox.run(["sh", "-c", "while cat /proc/[0-9]*/comm | grep -q '^tail$'; do :; done"], timeout=30)
+    assert ended.exit_code == 0, ended
+    return len(json.loads(sandbox.get("answer.json"))["choices"])
+"""
+"""Its program reaches the policy without a network. What it leaves behind ends before the reward."""
 
 
 def list_sandboxes(cluster: Cluster, namespace: str) -> list[str]:
@@ -102,3 +130,19 @@ def test_a_hostile_program_is_rejected_and_its_pod_replaced(cluster: Cluster, na
     await_cleanup(cluster, namespace, NAME)
     await_objects(cluster, namespace, "delete", *pods)
     assert list_sandboxes(cluster, namespace) == []
+
+
+def test_the_program_of_an_agent_reaches_the_policy_from_its_sandbox(cluster: Cluster, namespace: str) -> None:
+    files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-agent"}, "data": {"my_agent.py": AGENT}}
+    cluster.kubectl("-n", namespace, "apply", "-f", "-", input=json.dumps(files))
+    job = build_learning_job("agent", steps=1, save_freq=0, workers=1)
+    job["spec"]["training"].pop("warmup")
+    job["spec"]["training"] |= {"trainBatchSize": 2, "ppoMiniBatchSize": 2}
+    job["spec"]["data"] |= {"maxPromptLength": 64, "maxResponseLength": 8}
+    agent = {"name": "my_agent:solve", "configMap": "my-agent"}
+    sandbox = {"poolSize": POOL_SIZE, "cpu": "50m", "memory": "128Mi"}
+    job["spec"]["rollout"] |= {"responsesPerPrompt": 2, "multiTurn": {"agent": agent, "sandbox": sandbox}}
+    apply_job(cluster, namespace, job)
+    await_condition(cluster, namespace, "agent", "Succeeded", timeout_s=START_TIMEOUT_S)
+    progress = read_job(cluster, namespace, "agent")["status"]["progress"]
+    assert progress["metrics"]["reward"] >= 1.0  # the agent's reward of 1, and the exact answers

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import socket
+import os
 import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sandbox_servers import KEY, start_server
+from sandbox_servers import build_run, claim, run, start_server
 
-from rlt_pod.sandbox.protocol import MAX_FRAME, derive_key, encode, prove
+from rlt_pod.sandbox.protocol import MAX_FRAME, derive_key, encode
 from rlt_pod.sandbox.serve import read_frame
 
 Server = tuple[subprocess.Popen[str], int]
@@ -23,60 +23,59 @@ def server() -> Iterator[Server]:
         yield started
 
 
-def exchange(connection: socket.socket, message: dict[str, Any]) -> Any:
-    connection.sendall(encode(message))
-    return read_frame(connection, MAX_FRAME)
-
-
-def connect(server: Server, key: str = KEY) -> tuple[socket.socket, Any]:
-    connection = socket.create_connection(("127.0.0.1", server[1]), timeout=60)
-    challenge = read_frame(connection, MAX_FRAME)
-    assert challenge
-    return connection, exchange(connection, {"proof": prove(key, str(challenge["nonce"]))})
-
-
-def run(connection: socket.socket, program: str, timeout: float = 60.0, command: str = "python3") -> Any:
-    return exchange(connection, {"command": [command, "-u", "-"], "stdin": program, "timeoutSeconds": timeout})
+def succeed(output: str) -> dict[str, Any]:
+    return {"output": output, "exitCode": 0, "problem": ""}
 
 
 def test_the_first_client_with_the_key_claims_the_pod(server: Server) -> None:
-    other, answer = connect(server, key="wrong")
+    other, answer = claim(server[1], key="wrong")
     assert answer is None
     other.close()
-    with connect(server)[0] as connection:
+    with claim(server[1])[0] as connection:
         with pytest.raises(ConnectionRefusedError):
-            connect(server)
-        assert run(connection, "print(6 * 7)") == {"output": "42\n", "problem": ""}
+            claim(server[1])
+        assert run(connection, "print(6 * 7)") == succeed("42\n")
 
 
 def test_files_remain_and_processes_do_not(server: Server) -> None:
-    with connect(server)[0] as connection:
+    with claim(server[1])[0] as connection:
         run(connection, "import subprocess; open('a', 'w').write('1'); subprocess.Popen(['sleep', '3600'])")
         program = "import os; print(open('a').read(), os.popen('ps -o args= -C sleep').read().count('3600'))"
         assert run(connection, program)["output"] == "1 0\n"
 
 
 @pytest.mark.parametrize(
-    ("program", "output", "problem"),
+    ("program", "output", "problem", "exit_code"),
     [
-        ("import time; print('begin'); time.sleep(3600)", "begin\n", "the program did not end within 2 s"),
-        ("while True: print('x' * 10_000)", "xxx", "the output is too long"),
-        ("import os; os.kill(os.getpid(), 9)", "", "the program was ended by SIGKILL"),
-        ("import os; os.kill(os.getpid(), 40)", "", "the program was ended by signal 40"),
-        ("len(bytearray(2**31))", "MemoryError", ""),
-        ("print(1 / 0)", "ZeroDivisionError", ""),
+        ("while True: print('x' * 10_000)", "xxx", "the output is too long", None),
+        ("import os; os.kill(os.getpid(), 9)", "", "the program was ended by SIGKILL", None),
+        ("import os; os.kill(os.getpid(), 40)", "", "the program was ended by signal 40", None),
+        ("len(bytearray(2**31))", "MemoryError", "", 1),
+        ("print(1 / 0)", "ZeroDivisionError", "", 1),
+        ("import sys; sys.exit(3)", "", "", 3),
     ],
 )
-def test_a_program_that_misbehaves_ends_alone(server: Server, program: str, output: str, problem: str) -> None:
-    with connect(server)[0] as connection:
-        answer = run(connection, program, timeout=2.0 if "sleep" in program else 60.0)
+def test_a_program_that_misbehaves_ends_alone(
+    server: Server, program: str, output: str, problem: str, exit_code: int | None
+) -> None:
+    with claim(server[1])[0] as connection:
+        answer = run(connection, program)
         assert output in answer["output"]
-        assert answer["problem"] == problem
-        assert run(connection, "print(1)") == {"output": "1\n", "problem": ""}
+        assert (answer["problem"], answer["exitCode"]) == (problem, exit_code)
+        assert run(connection, "print(1)") == succeed("1\n")
+
+
+def test_the_driver_stops_a_program(server: Server) -> None:
+    with claim(server[1])[0] as connection:
+        connection.sendall(encode(build_run("import time; time.sleep(3600)")) + encode({"stop": True}))
+        answer = read_frame(connection, MAX_FRAME)
+        assert answer == {"answer": {"output": "", "exitCode": None, "problem": "the program was stopped"}}
+        connection.sendall(encode({"stop": True}))  # the program before has ended
+        assert run(connection, "print(1)") == succeed("1\n")
 
 
 def test_a_program_that_cannot_start_is_a_problem(server: Server) -> None:
-    with connect(server)[0] as connection:
+    with claim(server[1])[0] as connection:
         assert "No such file" in run(connection, "", command="missing")["problem"]
 
 
@@ -90,7 +89,7 @@ for file in ("environ", "mem", "maps"):
     except PermissionError:
         print(file)
 """
-    with connect(server)[0] as connection:
+    with claim(server[1])[0] as connection:
         assert run(connection, program)["output"] == "[]\nenviron\nmem\nmaps\n"
 
 
@@ -107,14 +106,35 @@ for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET, ""), (so
         except OSError as error:
             print(error.errno)
 """
-    with connect(server)[0] as connection:
+    with claim(server[1])[0] as connection:
         assert run(connection, program)["output"] == f"{errno.EADDRINUSE}\n" * 3
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can create a namespace of processes")
+def test_programs_cannot_signal_process_1_and_can_end_what_others_left() -> None:
+    count = """
+import contextlib, glob
+def count():
+    found = []
+    for path in glob.glob("/proc/[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # it has ended
+            found.append(open(path).read())
+    return found.count("tail\\n")
+"""
+    with start_server(is_process_1=True) as (process, port), claim(port)[0] as connection:
+        signals = "import os; [os.kill(1, number) for number in (2, 9, 15)]; print(os.getppid())"
+        assert run(connection, signals) == succeed("1\n")
+        run(connection, "import subprocess; subprocess.Popen(['setsid', 'tail', '-f', '/dev/null'])")
+        assert run(connection, f"{count}print(count())")["output"] == "1\n"
+        assert run(connection, "import os; os.kill(-1, 9)")["problem"] == ""
+        assert run(connection, f"{count}while count(): pass")["exitCode"] == 0
+        connection.close()
+        assert process.wait(60) == 0
+
+
 def test_the_pod_ends_with_its_connection(server: Server) -> None:
-    connection, _ = connect(server)
-    request = {"command": ["python3", "-c", "import time; time.sleep(3600)"], "stdin": "", "timeoutSeconds": 3600.0}
-    connection.sendall(encode(request))
+    connection, _ = claim(server[1])
+    connection.sendall(encode(build_run("import time; time.sleep(3600)")))
     connection.close()
     assert server[0].wait(60) == 0
 

@@ -262,10 +262,15 @@ class FirstNeverEnds(Turns):
 
     is_cancelled = False
 
+    def __init__(self, *turns: str) -> None:
+        super().__init__(*turns)
+        self.started = asyncio.Event()
+
     async def sample(self, prompt: Sequence[int], **options: Any) -> Response:
         response = await super().sample(prompt, **options)
         if len(self.contexts) > 1:
             return response
+        self.started.set()
         never: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         try:
             return await never
@@ -289,14 +294,12 @@ def test_requests_after_the_end_of_an_episode_are_rejected() -> None:
         limits = AgentLimits(8, 500, 500)
         options: dict[str, Any] = {"seed": 0, "sampling": SAMPLING, "tokenizer": TOKENIZER, "format": "hermes"}
         episode = AgentEpisode(sampler, AgentTranscript(TOKENIZER, None, limits), **options)
-        started = asyncio.Event()
-        episode.on_activity = lambda is_busy: started.set()
         async with open_agent_server() as server:
             with server.serve(episode) as key:
                 client = AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key=key)
                 request = client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "a"}])
                 late = asyncio.create_task(request)
-                await started.wait()
+                await sampler.started.wait()
             with pytest.raises(AuthenticationError, match="its episode has ended"):
                 await late  # the client sends it again
 

@@ -19,10 +19,12 @@ from rlt_trainer.environments.conversation import ConversationLimits, Episode, c
 from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import describe_tools
-from rlt_trainer.sandboxes.pool import SandboxPool
+from rlt_trainer.sandboxes.pool import SandboxPool, Statistics, check_pool
 from rlt_trainer.sandboxes.sandbox import Address, SandboxError, claim_at
 
 GIVEN: MultiTurn = multi_turn({"name": "python"}, sandbox={})
+LOSE = "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"
+"""Ends the server, which is process 1 in a pod."""
 
 
 @pytest.fixture
@@ -75,8 +77,7 @@ def test_conversations_do_not_share_a_pod(servers: list[Address]) -> None:
 
 
 def test_a_lost_pod_leaves_the_conversation_out_of_the_update(servers: list[Address]) -> None:
-    program = "import os, signal; os.kill(os.getppid(), signal.SIGKILL)"  # in a pod, the server is process 1
-    episode, _ = asyncio.run(talk(build_pool(servers), program))
+    episode, _ = asyncio.run(talk(build_pool(servers), LOSE))
     assert episode.failure is not None
     assert "was lost" in episode.failure
     assert episode.response.finish_reason == "abort"
@@ -97,6 +98,19 @@ def test_a_conversation_waits_for_the_end_of_another(servers: list[Address]) -> 
     assert [episode.failure for episode, _ in asyncio.run(run())] == [None, None]
 
 
+def test_claims_and_failures_are_counted_once(servers: list[Address]) -> None:
+    async def run() -> list[Statistics]:
+        pool = build_pool(servers, size=3, timeout_s=2.0)
+        await asyncio.gather(talk(pool, "print(1)"), talk(pool, LOSE), talk(pool, "print(1)"))  # for two pods
+        return [pool.take_statistics(), pool.take_statistics()]
+
+    first, second = asyncio.run(run())
+    assert len(first.claim_seconds) == 2
+    assert all(0 < seconds < 2.0 for seconds in first.claim_seconds)
+    assert first.failed == 2
+    assert (second.claim_seconds, second.failed) == ([], 0)
+
+
 @pytest.mark.parametrize("answer", [b"\xff\xff\xff\xff", b"\0\0\0\2[]", b"\0\0\0\1{", b""])
 def test_a_pod_with_an_invalid_answer_is_lost(answer: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -112,7 +126,7 @@ def test_a_pod_with_an_invalid_answer_is_lost(answer: bytes) -> None:
             sandbox = await claim_at(server.sockets[0].getsockname(), KEY)
             assert sandbox
             with pytest.raises(SandboxError, match="sandbox pod hostile was lost"):
-                await sandbox.run(["python3"], stdin="", timeout_s=60.0)
+                await sandbox.run(["python3"], timeout_s=60.0)
 
     asyncio.run(run())
 
@@ -124,6 +138,6 @@ def test_a_run_without_sandbox_pods_names_the_field(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_check_before_the_training_names_what_is_missing(servers: list[Address]) -> None:
-    asyncio.run(SandboxedPython(build_pool(servers), timeout_s=60.0).check())
+    asyncio.run(check_pool(build_pool(servers)))
     with pytest.raises(ValueError, match=r"no sandbox pod became free .* the image must"):
-        asyncio.run(SandboxedPython(build_pool([], timeout_s=0.2), timeout_s=60.0).check())
+        asyncio.run(check_pool(build_pool([], timeout_s=0.2)))

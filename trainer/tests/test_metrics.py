@@ -15,8 +15,10 @@ from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.metrics import (
     compute_critic_metrics,
     compute_rollout_metrics,
+    compute_sandbox_metrics,
     compute_update_metrics,
 )
+from rlt_trainer.sandboxes.pool import Statistics
 
 NAN = math.nan
 
@@ -80,3 +82,17 @@ def test_update_metrics_are_sums_over_ranks_and_means_over_steps() -> None:
     steps = [[result(1.0, 3.0), result(2.0, 3.0)], [result(3.0, 5.0, skipped=True), result(4.0, 5.0, skipped=True)]]
     metrics = compute_update_metrics(steps)
     assert metrics == {"actor/pg_loss": 5.0, "actor/grad_norm": 4.0, "actor/skipped_updates": 1.0, "actor/lr": 0.1}
+
+
+def test_claims_of_sandboxes_have_their_median_and_99th_percentile() -> None:
+    seconds = [number / 100 for number in range(101)]
+    assert compute_sandbox_metrics(Statistics(seconds, failed=3)) == pytest.approx(
+        {
+            "sandbox/claims": 101,
+            "sandbox/failed": 3,
+            "sandbox/claim_seconds/p50": 0.5,
+            "sandbox/claim_seconds/p99": 0.99,
+        }
+    )
+    assert compute_sandbox_metrics(Statistics()) == {"sandbox/claims": 0, "sandbox/failed": 0}
+    assert compute_sandbox_metrics(None) == {}

@@ -76,10 +76,11 @@ class MultiTurn(ApiModel):
     agent: PythonFunction | None = None
     """A user-defined function that runs an agent on a prompt and returns its reward, or None. Its process has the
     variables OPENAI_BASE_URL, ANTHROPIC_BASE_URL and their keys, of a server with Chat Completions, Responses and
-    Anthropic's Messages, whose model is the policy. The tokens of all requests are trained on: see
-    docs/conversations.md."""
+    Anthropic's Messages, whose model is the policy. The tokens of all requests are trained on. With sandbox, its second
+    parameter is the sandbox, whose programs have these variables as well: see docs/conversations.md."""
     sandbox: Sandbox | None = None
-    """A pod for each conversation, in which the tool python runs its programs. Default: they run in the head pod."""
+    """A pod for each conversation, in which the tool python runs its programs, or an agent's function runs programs and
+    reads and writes files. Default: they run in the head pod."""
     format: Literal["hermes", "llama3_json"] = "hermes"
     """The form of a call in a turn: verl's multi_turn.format. hermes is <tool_call>{"name": ..., "arguments":
     ...}</tool_call> (Hermes, Qwen), llama3_json a turn that is {"name": ..., "parameters": ...}."""
@@ -93,7 +94,8 @@ class MultiTurn(ApiModel):
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """Timeout for one answer of the environment or a tool, and for the time of an agent between two requests, in
     seconds. A timeout of an environment, an agent or an MCP server counts as a failed reward. The policy receives a
-    timeout of another tool as the answer. The time for a sandbox to become ready does not count."""
+    timeout of another tool as the answer, and the function of an agent the timeout of a program in its sandbox. The
+    time for a sandbox to become ready does not count."""
 
 
 class Staleness(ApiModel):

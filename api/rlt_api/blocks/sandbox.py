@@ -1,4 +1,4 @@
-"""spec.rollout.multiTurn.sandbox: a pod for each conversation, for the programs of the policy."""
+"""spec.rollout.multiTurn.sandbox: a pod for each conversation, for the programs of the policy or of an agent."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rlt_api.model import ApiModel, ObjectName, Quantity
 
 
 class Sandbox(ApiModel):
-    """Pods without the job's labels, Secrets, volumes and network, in which the tool python runs its programs. Each pod
-    serves one conversation: see docs/conversations.md."""
+    """Pods without the job's labels, Secrets, volumes and network, for the programs of the tool python or of an agent.
+    Each pod serves one conversation: see docs/conversations.md."""
 
     image: Image | None = None
     """Image of the pods, with python3 (3.9 or later). Default: cluster.image."""

@@ -20,14 +20,14 @@ MINIMUM = {"cpu": "10m", "memory": "128Mi", "disk": "1Mi"}
 
 
 def validate_sandbox(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """multiTurn.sandbox needs the tool python, which runs in it, and the token of Ray: without it, every program that
-    reaches the head could run Ray jobs."""
+    """multiTurn.sandbox needs the tool python or an agent, whose programs run in it, and the token of Ray: without it,
+    every program that reaches the head could run Ray jobs."""
     multi_turn = spec.rollout.multi_turn
     if multi_turn is None or multi_turn.sandbox is None:
         return
-    tools = "spec.rollout.multiTurn.tools"
-    if all(tool.name != "python" for tool in multi_turn.tools):
-        yield effect_only_with(SANDBOX, "the tool python", rule=RULE, involved=(tools,))
+    if multi_turn.agent is None and all(tool.name != "python" for tool in multi_turn.tools):
+        programs = ("spec.rollout.multiTurn.tools", "spec.rollout.multiTurn.agent")
+        yield effect_only_with(SANDBOX, "the tool python or an agent", rule=RULE, involved=programs)
     if not has_ray_token(spec):
         message = "needs the token of Ray, from which the key of the sandboxes is derived"
         if spec.security.ray_token is False:

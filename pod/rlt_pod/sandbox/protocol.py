@@ -1,9 +1,22 @@
 """The protocol between the driver and the server in a sandbox pod.
 
 A frame is a length of four bytes (big-endian) and a JSON object. The driver connects, the server sends {"nonce"}, and
-the driver {"proof"}, so that the key is not sent. The server answers {"pod"}, and then belongs to this connection. Each
-request {"command", "stdin", "timeoutSeconds"} has one answer {"output", "problem"}. The end of the connection is the
-end of the pod.
+the driver {"proof"}, so that the key is not sent. The server answers {"pod"}, and then belongs to this connection. The
+end of the connection is the end of the pod. Contents of files and bodies are Base64.
+
+The driver sends one request at a time, and the server one {"answer"} to each:
+
+| request | answer |
+|---|---|
+| {"run": {"command", "stdin", "variables"}} | {"output", "exitCode", "problem"} |
+| {"put": {"path", "content"}} | {"problem"} |
+| {"get": {"path"}} | {"content"}, null without such a file |
+| {"openApi": {"maxBody"}} | {"port"} |
+
+{"stop"} ends the program that runs. After openApi, programs send HTTP requests to the port on 127.0.0.1. For each, the
+server sends {"request": number, "method", "path", "keys", "body"}, at most MAX_REQUESTS at a time, and the driver
+{"response": number, "status", "contentType", "body"}. {"cancel": number} withdraws a request whose client has
+disconnected.
 """
 
 from __future__ import annotations
@@ -22,11 +35,15 @@ HOST_VARIABLE = "RLT_SANDBOX_HOST"
 """The DNS name whose addresses are the ready sandbox pods of the job, in the head pod."""
 MAX_FRAME = 32 * 2**20
 """Maximum length of a frame in bytes. The longest output is six times as long as JSON."""
+MAX_FILE = 16 * 2**20
+"""Maximum size of a file that put writes or get reads, in bytes."""
+MAX_REQUESTS = 8
+"""Maximum number of requests for the policy's API in progress. Further ones wait in the sandbox."""
 HEADER = struct.Struct(">I")
 
 
 class ProtocolError(Exception):
-    """The other side sent something else than a frame."""
+    """The other side sent something else than a frame, or a frame at the wrong time."""
 
 
 def derive_key(ray_token: str) -> str:

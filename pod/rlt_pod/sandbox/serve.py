@@ -6,29 +6,21 @@ run as the same user. The server is not dumpable: they can read neither its memo
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import hmac
 import os
 import resource
 import secrets
+import signal
 import socket
 import sys
 import time
 from contextlib import suppress
 from typing import Any
 
-from rlt_pod.sandbox.program import run_program
-from rlt_pod.sandbox.protocol import (
-    HEADER,
-    KEY_VARIABLE,
-    MAX_FRAME,
-    PORT,
-    ProtocolError,
-    decode,
-    encode,
-    prove,
-    read_length,
-)
+from rlt_pod.sandbox.protocol import HEADER, KEY_VARIABLE, PORT, ProtocolError, decode, encode, prove, read_length
+from rlt_pod.sandbox.session import serve
 
 CLAIM_TIMEOUT_S = 2.0
 """Time for a client to send the proof."""
@@ -44,6 +36,7 @@ def main() -> None:
     port = int(sys.argv[2]) if len(sys.argv) > 2 else PORT
     key = os.environ.pop(KEY_VARIABLE)
     forbid_dumps()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the kernel then drops it for process 1
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     dual = socket.has_dualstack_ipv6()
     with socket.socket(socket.AF_INET6 if dual else socket.AF_INET) as listener:
@@ -56,7 +49,7 @@ def main() -> None:
         listener.shutdown(socket.SHUT_RDWR)  # rejects connections, and keeps the port
         with suppress(OSError, ProtocolError):
             connection.sendall(encode({"pod": socket.gethostname()}))
-            serve(connection, memory)
+            asyncio.run(serve(connection, memory))
 
 
 def forbid_dumps() -> None:
@@ -83,21 +76,6 @@ def wait_for_claim(listener: socket.socket, key: str) -> socket.socket:
         except (OSError, ProtocolError):
             pass
         connection.close()
-
-
-def serve(connection: socket.socket, memory: int) -> None:
-    """Run one program for each request until the client closes the connection. Raises OSError, ProtocolError."""
-    while (request := read_frame(connection, MAX_FRAME)) is not None:
-        answer = run_program(
-            [str(word) for word in request["command"]],
-            stdin=str(request["stdin"]),
-            timeout_s=float(request["timeoutSeconds"]),
-            memory=memory,
-            connection=connection,
-        )
-        if answer is None:
-            return
-        connection.sendall(encode(answer))
 
 
 def read_frame(connection: socket.socket, maximum: int, deadline: float | None = None) -> dict[str, Any] | None:

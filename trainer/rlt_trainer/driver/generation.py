@@ -22,6 +22,7 @@ from rlt_trainer.driver import saved_rollouts
 from rlt_trainer.driver.batch_builder import BatchBuilder
 from rlt_trainer.driver.engines import Engines
 from rlt_trainer.driver.group_filter import GroupFilter
+from rlt_trainer.driver.metrics import compute_sandbox_metrics
 from rlt_trainer.driver.rollouts import RolloutRequest, RolloutSampler
 from rlt_trainer.driver.schedule import Group, Schedule
 from rlt_trainer.driver.suite_responses import derive_sampling_seeds, generate_responses
@@ -136,6 +137,10 @@ class RolloutGenerator:
             batches=self._batches,
             seed=self._config.training.seed,
         )
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return the metrics of sandboxes since the last call."""
+        return compute_sandbox_metrics(self._sampler.take_sandbox_statistics())
 
     def close(self) -> None:
         """End the processes of environments."""

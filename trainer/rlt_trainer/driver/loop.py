@@ -162,6 +162,7 @@ class Trainer:
         epoch = self.prompts.epoch(rollout_batch.consumed)
         metrics = {"training/global_step": float(step), "training/epoch": float(epoch)}
         metrics |= self.prompts.metrics(rollout_batch.consumed) | training_batch.metrics
+        metrics |= self.generator.take_metrics()
         if step in config.observability.record_steps:
             with stopwatch.measure("record"):
                 self.workers.all(TrainWorker.save_recorded, self.run_directory.recordings / "checkpoints", step - 1)

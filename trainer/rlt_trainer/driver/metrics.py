@@ -12,6 +12,7 @@ from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.driver.validation_metrics import group_rows
+from rlt_trainer.sandboxes.pool import Statistics
 
 
 def compute_rollout_metrics(
@@ -45,6 +46,18 @@ def compute_source_metrics(batch: RolloutBatch) -> dict[str, float]:
         **{f"source/responses/{source}": float(len(numbers)) for source, numbers in rows.items()},
         **{f"source/score/{source}": float(of.nanmean()) for source, of in scores.items() if of.isfinite().any()},
     }
+
+
+def compute_sandbox_metrics(statistics: Statistics | None) -> dict[str, float]:
+    """Metrics of rollout.multiTurn.sandbox: claims, failures, and the time until a claim had its pod, in seconds."""
+    if statistics is None:
+        return {}
+    claims = {"sandbox/claims": float(len(statistics.claim_seconds)), "sandbox/failed": float(statistics.failed)}
+    if not statistics.claim_seconds:
+        return claims
+    seconds = torch.tensor(statistics.claim_seconds, dtype=torch.double)
+    median, high = torch.quantile(seconds, torch.tensor([0.5, 0.99], dtype=torch.double)).tolist()
+    return {**claims, "sandbox/claim_seconds/p50": median, "sandbox/claim_seconds/p99": high}
 
 
 def compute_length_metrics(sequences: Sequences) -> dict[str, float]:

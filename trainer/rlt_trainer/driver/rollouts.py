@@ -22,6 +22,7 @@ from rlt_trainer.rewards.outcome import Failure, Outcome
 from rlt_trainer.rewards.scorer import ENVIRONMENT, BatchScoring, Scorer
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.router import Foreground, Router
+from rlt_trainer.sandboxes.pool import Statistics
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 LANES = 8
@@ -90,6 +91,10 @@ class RolloutSampler:
         pending = [PendingGroup() for _ in groups]
         self._engines.loop.submit(self._run_all(groups, pending, is_background=is_background))
         return pending
+
+    def take_sandbox_statistics(self) -> Statistics | None:
+        """Return the statistics of sandboxes since the last call. None without sandboxes."""
+        return self._conversations.take_statistics() if self._conversations else None
 
     def close(self) -> None:
         """End the processes of environments."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from aiohttp import web
 from transformers import PreTrainedTokenizerBase
 
+from rlt_trainer.environments.activity import Activity
 from rlt_trainer.environments.agent_transcript import AgentTranscript
 from rlt_trainer.environments.anthropic_messages import CountRequest, MessagesRequest, build_anthropic_error
 from rlt_trainer.environments.chat_completions import ChatRequest, build_models, build_openai_error
@@ -28,6 +29,7 @@ from rlt_trainer.environments.responses import ResponsesRequest
 from rlt_trainer.environments.tool_calls import Format
 from rlt_trainer.rollout.engine import EngineError, Sampling, derive_seed
 from rlt_trainer.rollout.sampler import Sampler
+from rlt_trainer.sandboxes.api_call import ApiCall, ApiResponse, build_json_response
 
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 64 * 2**20
@@ -38,14 +40,13 @@ CLOSE_TIMEOUT_S = 5.0
 """Time that requests have to end when the server closes."""
 
 ANTHROPIC = "/v1/messages"
+COUNT = f"{ANTHROPIC}/count_tokens"
 APIS: dict[str, type[ApiRequest]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/responses": ResponsesRequest,
     ANTHROPIC: MessagesRequest,
 }
 """Path -> body of its requests for a turn."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class AgentEpisode:
@@ -62,8 +63,8 @@ class AgentEpisode:
         format: Format,
     ) -> None:
         self.transcript = transcript
-        self.on_activity: Callable[[bool], None] = lambda is_busy: None
-        """Called when a request begins or ends, with whether requests are in progress."""
+        self.activity = Activity()
+        """Of requests for turns, without the time of their bodies."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Has the EngineError of a request."""
         self._sampler = sampler
@@ -72,34 +73,29 @@ class AgentEpisode:
         self._tokenizer = tokenizer
         self._format = format
         self._calls = 0
-        self._sampling_requests = 0
         self._running: set[asyncio.Task[None]] = set()
 
-    async def respond(self, request: web.Request) -> web.StreamResponse:
-        """Respond to a request for a turn. Raises RequestError."""
+    async def respond(self, call: ApiCall) -> ApiResponse:
+        """Respond to a request for a turn. Raises RequestError, EngineError."""
         with self._track():
-            body = parse_request(await request.read(), APIS[request.path])
+            body = parse_request(await call.read_body(), APIS[call.path])
             turn = await self._sample(body.to_policy_request())
-            if not body.stream:
-                return web.json_response(body.build_response(turn))
-            response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-            await response.prepare(request)
-            for event in body.build_events(turn):
-                await response.write(event.encode())
-            return response
+        if body.stream:
+            return ApiResponse("".join(body.build_events(turn)).encode(), "text/event-stream")
+        return build_json_response(body.build_response(turn))
 
-    async def count_tokens(self, request: web.Request) -> web.StreamResponse:
+    async def count_tokens(self, call: ApiCall) -> ApiResponse:
         """Respond with the number of tokens of a request. Raises RequestError."""
         with self._track():
-            body = parse_request(await request.read(), CountRequest).to_policy_request()
-        return web.json_response({"input_tokens": self.transcript.count_tokens(body.messages, body.tools)})
+            body = parse_request(await call.read_body(), CountRequest).to_policy_request()
+        return build_json_response({"input_tokens": self.transcript.count_tokens(body.messages, body.tools)})
 
     async def _sample(self, request: PolicyRequest) -> PolicyTurn:
         pending = self.transcript.begin(request.messages, request.tools)
         limit = min(pending.max_tokens, request.max_tokens or pending.max_tokens)
         sampling = replace(self._sampling, stop=(*self._sampling.stop, *request.stop))
         try:
-            with self._activity():
+            with self.activity.request():
                 seed = derive_seed(self._seed, pending.number)
                 turn = await self._sampler.sample(pending.context, seed=seed, sampling=sampling, max_tokens=limit)
         except BaseException as error:  # CancelledError: the client has disconnected, or the episode has ended
@@ -125,7 +121,7 @@ class AgentEpisode:
 
     @contextmanager
     def _track(self) -> Iterator[None]:
-        """The end of the episode cancels a request also while its body arrives or its response is written."""
+        """The end of the episode cancels a request also while its body arrives."""
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
@@ -133,16 +129,6 @@ class AgentEpisode:
             yield
         finally:
             self._running.discard(task)
-
-    @contextmanager
-    def _activity(self) -> Iterator[None]:
-        self._sampling_requests += 1
-        self.on_activity(True)
-        try:
-            yield
-        finally:
-            self._sampling_requests -= 1
-            self.on_activity(bool(self._sampling_requests))
 
     def cancel(self) -> None:
         """Cancel the requests in progress."""
@@ -156,7 +142,7 @@ class AgentEpisode:
 
 
 class AgentServer:
-    """Serves the episodes that are open, to processes on this machine."""
+    """Serves the episodes that are open, to processes on this machine and to programs in sandboxes."""
 
     base_url: str
     """Set by `open_agent_server`. The paths of the APIs follow it."""
@@ -175,28 +161,30 @@ class AgentServer:
             del self._episodes[key]
             episode.cancel()
 
-    async def complete(self, request: web.Request) -> web.StreamResponse:
-        """POST to a path of APIS"""
-        return await self._find_episode(request).respond(request)
+    async def respond(self, call: ApiCall, *, only: AgentEpisode | None = None) -> ApiResponse:
+        """Respond to a request, with the key of any open episode or of `only` one. Raises EngineError."""
+        try:
+            return await self._respond(call, only)
+        except RequestError as error:
+            build_error = build_anthropic_error if call.path.startswith(ANTHROPIC) else build_openai_error
+            return build_json_response(build_error(error), error.status)
 
-    async def count_tokens(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/messages/count_tokens"""
-        return await self._find_episode(request).count_tokens(request)
+    async def _respond(self, call: ApiCall, only: AgentEpisode | None) -> ApiResponse:
+        match call.method, call.path:
+            case "POST", path if path in APIS:
+                return await self._find_episode(call.keys, only).respond(call)
+            case "POST", path if path == COUNT:
+                return await self._find_episode(call.keys, only).count_tokens(call)
+            case "GET", "/v1/models":
+                self._find_episode(call.keys, only)
+                return build_json_response(build_models())
+        fix = f"Use {', '.join(APIS)}, {COUNT} or /v1/models"
+        raise RequestError(f"{call.method} {call.path} does not exist. {fix}.", "unknown_url", status=404)
 
-    async def list_models(self, request: web.Request) -> web.StreamResponse:
-        """GET /v1/models"""
-        self._find_episode(request)
-        return web.json_response(build_models())
-
-    async def reject_path(self, request: web.Request) -> web.StreamResponse:
-        """Any other request"""
-        fix = f"Use {', '.join(APIS)}, {ANTHROPIC}/count_tokens or /v1/models"
-        raise RequestError(f"{request.method} {request.path} does not exist. {fix}.", "unknown_url", status=404)
-
-    def _find_episode(self, request: web.Request) -> AgentEpisode:
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        for key in (request.headers.get("x-api-key", ""), bearer):
-            if episode := self._episodes.get(key):
+    def _find_episode(self, keys: Sequence[str], only: AgentEpisode | None) -> AgentEpisode:
+        for key in keys:
+            episode = self._episodes.get(key.removeprefix("Bearer "))
+            if episode and only in (None, episode):
                 return episode
         fix = "Use OPENAI_API_KEY or ANTHROPIC_API_KEY"
         message = f"The API key does not belong to an episode, or its episode has ended. {fix}."
@@ -207,12 +195,18 @@ class AgentServer:
 async def open_agent_server() -> AsyncIterator[AgentServer]:
     """Open a server on a free port of the loopback interface, in the current event loop."""
     server = AgentServer()
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_report_errors])
-    for path in APIS:
-        app.router.add_post(path, server.complete)
-    app.router.add_post(f"{ANTHROPIC}/count_tokens", server.count_tokens)
-    app.router.add_get("/v1/models", server.list_models)
-    app.router.add_route("*", "/{path:.*}", server.reject_path)
+
+    async def handle(request: web.Request) -> web.Response:
+        keys = (request.headers.get("x-api-key", ""), request.headers.get("Authorization", ""))
+        call = ApiCall(request.method, request.path, keys, lambda: _read_body(request))
+        try:
+            response = await server.respond(call)
+        except EngineError as error:  # ends the run
+            raise web.HTTPInternalServerError from error
+        return web.Response(body=response.body, content_type=response.content_type, status=response.status)
+
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.router.add_route("*", "/{path:.*}", handle)
     # handler_cancellation: the response to a client that has disconnected must not become a turn.
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_TIMEOUT_S)
     await runner.setup()
@@ -224,16 +218,9 @@ async def open_agent_server() -> AsyncIterator[AgentServer]:
         await runner.cleanup()
 
 
-@web.middleware
-async def _report_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _read_body(request: web.Request) -> bytes:
     try:
-        return await handler(request)
+        return await request.read()
     except web.HTTPRequestEntityTooLarge:
         message = f"The body has more than {MAX_BODY_BYTES} bytes. Send a shorter history."
-        problem = RequestError(message, "request_too_large", status=413)
-    except RequestError as error:
-        problem = error
-    except EngineError as error:  # ends the run
-        raise web.HTTPInternalServerError from error
-    build_error = build_anthropic_error if request.path.startswith(ANTHROPIC) else build_openai_error
-    return web.json_response(build_error(problem), status=problem.status)
+        raise RequestError(message, "request_too_large", status=413) from None

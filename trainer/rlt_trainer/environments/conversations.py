@@ -11,17 +11,21 @@ from transformers import PreTrainedTokenizerBase
 
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.rollout import MultiTurn
+from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.agent import run_agent
 from rlt_trainer.environments.agent_server import AgentEpisode, AgentServer, open_agent_server
 from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
 from rlt_trainer.environments.processes import EnvironmentProcesses
+from rlt_trainer.environments.sandboxed_agent import SandboxedAgent
 from rlt_trainer.environments.tool import Tool
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import open_tools
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.sampler import Sampler
+from rlt_trainer.sandboxes.pool import SandboxPool, Statistics, open_pool
+from rlt_trainer.sandboxes.sandbox import SandboxError
 
 MAX_CONVERSATIONS = 256
 """Maximum number of conversations of one batch at the same time, if each has a process for its environment."""
@@ -50,6 +54,7 @@ class Conversations:
         self._opened = AsyncExitStack()
         self._tools: Mapping[str, Tool] | None = None
         self._server: AgentServer | None = None
+        self._pool: SandboxPool | None = None
         self._batches: set[asyncio.Task[Any]] = set()
 
     @asynccontextmanager
@@ -80,12 +85,17 @@ class Conversations:
         await self._opened.aclose()
         self._processes.close()
 
+    def take_statistics(self) -> Statistics | None:
+        """Return the statistics of sandboxes since the last call. None without sandboxes."""
+        return self._pool.take_statistics() if self._pool else None
+
     async def _open(self) -> None:
         async with self._opening:
+            self._pool = self._pool or open_pool(self._multi_turn)
             if self._multi_turn.agent is not None:
                 self._server = self._server or await self._opened.enter_async_context(open_agent_server())
             elif self._tools is None:
-                self._tools = await self._opened.enter_async_context(open_tools(self._multi_turn))
+                self._tools = await self._opened.enter_async_context(open_tools(self._multi_turn, self._pool))
 
     async def _converse(self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling) -> Episode:
         return await converse(
@@ -111,4 +121,15 @@ class Conversations:
             format=self._multi_turn.format,
         )
         timeout_s = self._multi_turn.timeout_seconds
-        return await run_agent(self._server, self._processes.fork(), prompt, episode, timeout_s=timeout_s)
+        try:
+            async with self._pool.claim() if self._pool else nullcontext() as sandbox:
+                return await run_agent(
+                    self._server,
+                    self._processes.fork(),
+                    prompt,
+                    episode,
+                    timeout_s=timeout_s,
+                    sandboxed=SandboxedAgent(sandbox, self._server, episode, limits, timeout_s) if sandbox else None,
+                )
+        except SandboxError as error:
+            return Episode(Response((), (), finish_reason="abort"), None, str(error))

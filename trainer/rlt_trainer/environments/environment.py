@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.environments.agent_sandbox import AgentSandbox
 from rlt_trainer.environments.calculator import Calculator
 
 
@@ -40,11 +42,12 @@ class Environment(Protocol):
 class Agent(Protocol):
     """A function that runs an agent, in its own process in the head pod."""
 
-    def __call__(self, prompt: Prompt) -> float | Awaitable[float | None] | None:
+    def __call__(self, prompt: Prompt, *sandbox: AgentSandbox) -> float | Awaitable[float | None] | None:
         """Run the agent on a prompt, and return its reward or None. The function may be asynchronous.
 
-        The process has the variables OPENAI_BASE_URL and OPENAI_API_KEY, which belong to this call. Its time without a
-        request may take rollout.multiTurn.timeoutSeconds. An exception ends the episode: see run_agent.
+        With rollout.multiTurn.sandbox it also gets its sandbox. The process has the variables OPENAI_BASE_URL and
+        OPENAI_API_KEY, which belong to this call. Its time without a request may take
+        rollout.multiTurn.timeoutSeconds. An exception ends the episode: see run_agent.
         """
         ...
 
@@ -71,6 +74,17 @@ def load_environment(multi_turn: MultiTurn) -> Callable[[], Environment]:
 
 
 def load_agent(multi_turn: MultiTurn) -> Agent:
-    """Return the user-defined agent. Raises ValueError if it does not exist."""
+    """Return the user-defined agent. Raises ValueError if it does not exist or has other parameters."""
     assert multi_turn.agent is not None
-    return load_user_function(multi_turn.agent, field="rollout.multiTurn.agent")
+    field = "rollout.multiTurn.agent"
+    agent: Agent = load_user_function(multi_turn.agent, field=field)
+    names = ["prompt", "sandbox"] if multi_turn.sandbox else ["prompt"]
+    try:
+        inspect.signature(agent).bind(*names)
+    except TypeError as error:
+        state = "with" if multi_turn.sandbox else "without"
+        raise ValueError(
+            f"{field} {multi_turn.agent.name}: {error}. {state.capitalize()} rollout.multiTurn.sandbox, its parameters "
+            f"are ({', '.join(names)})."
+        ) from None
+    return agent

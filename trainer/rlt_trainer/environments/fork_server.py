@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -20,9 +21,12 @@ from typing import Any
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.environments.environment import Agent, Environment, load_agent, load_environment
+from rlt_trainer.environments.agent_sandbox import AgentSandbox
+from rlt_trainer.environments.environment import Environment, load_agent, load_environment
 
-Serve = Callable[[dict[str, Any]], Any]
+Exchange = Callable[[dict[str, Any]], dict[str, Any]]
+"""Sends a request to the parent process, and returns the answer."""
+Serve = Callable[[dict[str, Any], Exchange], Any]
 """Returns the value of a call."""
 MAX_MEMORY_BYTES = 4 * 2**30
 """Memory that one environment or agent may write to (RLIMIT_DATA)."""
@@ -34,7 +38,7 @@ def main(config: str, descriptor: int) -> None:
     control = socket.socket(fileno=descriptor)
     multi_turn = MultiTurn.model_validate_json(config)
     try:
-        serve = serve_agent(load_agent(multi_turn)) if multi_turn.agent else serve_environment(multi_turn)
+        serve = serve_agent(multi_turn) if multi_turn.agent else serve_environment(multi_turn)
     except (Exception, SystemExit) as error:
         control.sendall(_dump({"error": describe(error)}))
         return
@@ -62,13 +66,19 @@ def start(connection: socket.socket, serve: Serve, *, alarm_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     connection.sendall(_dump({"pid": os.getpid()}))
+
+    def exchange(request: dict[str, Any]) -> dict[str, Any]:
+        connection.sendall(_dump({"request": request}))
+        answer: dict[str, Any] = json.loads(calls.readline())
+        return answer
+
     with connection.makefile("r", encoding="ascii") as calls:
         for line in calls:
             if not alarm_s:
                 threading.Thread(target=end_with, args=(connection,), daemon=True).start()
             signal.setitimer(signal.ITIMER_REAL, alarm_s)
             try:
-                reply = _dump({"value": serve(json.loads(line))})
+                reply = _dump({"value": serve(json.loads(line), exchange)})
             except (Exception, SystemExit) as error:
                 reply = _dump({"error": describe(error)})
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -77,7 +87,9 @@ def start(connection: socket.socket, serve: Serve, *, alarm_s: float) -> None:
 
 def end_with(connection: socket.socket) -> None:
     """Wait until the parent closes the connection. Then end this process and its child processes."""
-    connection.recv(1)
+    hang_up = select.poll()
+    hang_up.register(connection, 0)  # not POLLIN: the answers to requests are for the agent
+    hang_up.poll()
     os.killpg(0, signal.SIGKILL)
 
 
@@ -86,7 +98,7 @@ def serve_environment(multi_turn: MultiTurn) -> Serve:
     create = load_environment(multi_turn)
     made: list[Environment] = []
 
-    def serve(call: dict[str, Any]) -> Any:
+    def serve(call: dict[str, Any], exchange: Exchange) -> Any:
         if not made:
             made.append(create())
         return made[0].reset(Prompt(**call["reset"])) if "reset" in call else made[0].step(call["step"])
@@ -94,12 +106,15 @@ def serve_environment(multi_turn: MultiTurn) -> Serve:
     return serve
 
 
-def serve_agent(agent: Agent) -> Serve:
-    """Serve the call of an agent, with the environment variables of its episode."""
+def serve_agent(multi_turn: MultiTurn) -> Serve:
+    """Serve the call of an agent, with the environment variables of its episode. Raises ValueError if it does not
+    exist."""
+    agent = load_agent(multi_turn)
 
-    def serve(call: dict[str, Any]) -> Any:
+    def serve(call: dict[str, Any], exchange: Exchange) -> Any:
         os.environ.update(call["variables"])
-        result = agent(Prompt(**call["run"]))
+        sandbox = [AgentSandbox(exchange)] if multi_turn.sandbox else []
+        result = agent(Prompt(**call["run"]), *sandbox)
         return asyncio.run(_wait(result)) if isinstance(result, Awaitable) else result
 
     return serve

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -21,6 +22,9 @@ START_TIMEOUT_S = 60.0
 """Timeout for the server to load the environment's module."""
 MAX_LINE_BYTES = 64 * 2**20
 """Maximum size of one reply."""
+
+Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Answers a request of a process."""
 
 
 class EnvironmentProcesses:
@@ -99,20 +103,27 @@ class ForkedProcess:
         except (TimeoutError, ConnectionError) as error:
             raise SessionError(f"{type(error).__name__}: its process did not start") from error
 
-    async def call(self, call: dict[str, Any]) -> Any:
-        """Return the value of a call. Raises SessionError."""
+    async def call(self, call: dict[str, Any], answer: Answer | None = None) -> Any:
+        """Return the value of a call. `answer` answers requests that the process has during it. Raises
+        SessionError, and what `answer` raises."""
+        reply = await self._exchange(call)
+        while answer is not None and "request" in reply:
+            reply = await self._exchange(await answer(reply["request"]))
+        if "error" in reply:
+            raise SessionError(reply["error"])
+        return reply["value"]
+
+    async def _exchange(self, message: dict[str, Any]) -> dict[str, Any]:
         assert self._writer is not None
         try:
-            self._writer.write(json.dumps(call, default=str).encode() + b"\n")
+            self._writer.write(json.dumps(message, default=str).encode() + b"\n")
             line = await self._reader.readline()
         except (ConnectionError, ValueError) as error:
             raise SessionError(f"{type(error).__name__}: {error}") from error
         if not line.endswith(b"\n"):
             raise SessionError("its process exited")
-        reply = json.loads(line)
-        if "error" in reply:
-            raise SessionError(reply["error"])
-        return reply["value"]
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
     def close(self) -> None:
         """End the process and its children, also if a call hangs."""

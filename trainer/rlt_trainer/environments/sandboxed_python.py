@@ -9,7 +9,7 @@ from typing import Any
 
 from rlt_trainer.environments.session import SessionError
 from rlt_trainer.environments.tool import build_schema
-from rlt_trainer.sandboxes.pool import FIELD, SandboxPool
+from rlt_trainer.sandboxes.pool import SandboxPool
 from rlt_trainer.sandboxes.sandbox import Sandbox, SandboxError
 
 COMMAND = ("python3", "-u", "-")
@@ -42,18 +42,6 @@ class SandboxedPython:
             return await tool.call(arguments)
         finally:
             await tool.close()
-
-    async def check(self) -> None:
-        """Run a program in a sandbox. Raises ValueError if it fails."""
-        try:
-            output = await self.call({"code": "print('ready')"})
-        except SessionError as error:
-            raise ValueError(
-                f"{FIELD}: {error}. Look at the pods with the label rlt.dev/sandbox-of and at their events: the image "
-                "must be pullable and have python3, and nodes, queue and quota must have room for poolSize pods."
-            ) from error
-        if output != "ready\n":
-            raise ValueError(f"{FIELD}: python3 does not run in its pods: {output}. Use another image or more memory.")
 
 
 class ConversationPython:

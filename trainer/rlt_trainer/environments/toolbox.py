@@ -17,7 +17,7 @@ from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.session import SessionError
 from rlt_trainer.environments.tool import Tool, ToolSchema, build_schema
 from rlt_trainer.pod_variables import read_variable, read_variables
-from rlt_trainer.sandboxes.pool import open_pool
+from rlt_trainer.sandboxes.pool import SandboxPool, check_pool, open_pool
 
 TOOLS = "rollout.multiTurn.tools"
 
@@ -40,8 +40,8 @@ class CalculatorTool:
 
 
 @asynccontextmanager
-async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool]]:
-    """Open the tools of a job: name -> tool. They belong to the current event loop.
+async def open_tools(multi_turn: MultiTurn, pool: SandboxPool | None = None) -> AsyncIterator[dict[str, Tool]]:
+    """Open the tools of a job: name -> tool. They belong to the current event loop. `pool`: for python.
 
     Raises ValueError for a tool that cannot be loaded, for an MCP server that does not answer, and for two tools of one
     name.
@@ -53,9 +53,7 @@ async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool]]:
             opened: list[Tool] = []
             if tool.name == "calculator":
                 opened.append(CalculatorTool())
-            elif tool.name == "python" and multi_turn.sandbox is not None:
-                sandbox = multi_turn.sandbox
-                pool = open_pool(size=sandbox.pool_size, timeout_s=sandbox.claim_timeout_seconds)
+            elif tool.name == "python" and pool is not None:
                 opened.append(SandboxedPython(pool, multi_turn.timeout_seconds))
             elif tool.name == "python":
                 python = PythonTool(multi_turn.timeout_seconds)
@@ -94,10 +92,10 @@ def describe_tools(multi_turn: MultiTurn | None) -> list[ToolSchema]:
     sandbox of the job works."""
 
     async def describe(multi_turn: MultiTurn) -> list[ToolSchema]:
-        async with open_tools(multi_turn) as tools:
-            for tool in tools.values():
-                if isinstance(tool, SandboxedPython):
-                    await tool.check()
+        pool = open_pool(multi_turn)
+        if pool is not None:
+            await check_pool(pool)
+        async with open_tools(multi_turn, pool) as tools:
             return [tool.schema for tool in tools.values()]
 
     return asyncio.run(describe(multi_turn)) if multi_turn is not None else []

@@ -1,0 +1,69 @@
+"""The connection of a claimed sandbox: what the driver's requests do."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+from contextlib import suppress
+from typing import Any
+
+from rlt_pod.sandbox.files import get_file, put_file
+from rlt_pod.sandbox.policy_api import PolicyApi
+from rlt_pod.sandbox.program import run_program
+from rlt_pod.sandbox.protocol import HEADER, decode, encode, read_length
+
+
+async def serve(connection: socket.socket, memory: int) -> None:
+    """Answer requests until the driver closes the connection. `memory`: bytes for a process of a program.
+
+    Raises OSError, ProtocolError.
+    """
+    reader, writer = await asyncio.open_connection(sock=connection)
+    session = Session(writer, memory)
+    with suppress(asyncio.IncompleteReadError):  # the end of the connection
+        while True:
+            length = read_length(await reader.readexactly(HEADER.size))
+            session.receive(decode(await reader.readexactly(length)))
+
+
+class Session:
+    """A claim of this pod."""
+
+    def __init__(self, writer: asyncio.StreamWriter, memory: int) -> None:
+        self._writer = writer
+        self._memory = memory
+        self._sending = asyncio.Lock()
+        self._api: PolicyApi | None = None
+        self._stopped = asyncio.Event()
+        self._answering: asyncio.Task[None] | None = None
+
+    def receive(self, message: dict[str, Any]) -> None:
+        """Process a frame."""
+        if "response" in message and self._api:
+            self._api.respond(message)
+        elif "stop" in message:
+            self._stopped.set()
+        else:
+            self._stopped = asyncio.Event()  # a stop that came after the end of the last program does not count
+            self._answering = asyncio.create_task(self._answer(message, self._stopped))
+
+    async def _answer(self, message: dict[str, Any], stopped: asyncio.Event) -> None:
+        ((kind, given),) = message.items()
+        if kind == "run":
+            command = given.pop("command")
+            answer = await run_program(command, **given, memory=self._memory, stopped=stopped)
+        elif kind == "put":
+            answer = {"problem": put_file(given["path"], base64.b64decode(given["content"]))}
+        elif kind == "get":
+            content = get_file(given["path"])
+            answer = {"content": None if content is None else base64.b64encode(content).decode()}
+        else:
+            self._api = PolicyApi(self._send, given["maxBody"])
+            answer = {"port": await self._api.open()}
+        await self._send({"answer": answer})
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        async with self._sending:  # before Python 3.11, one task alone can wait for a writer
+            self._writer.write(encode(message))
+            await self._writer.drain()
