@@ -387,6 +387,12 @@ CASES = [
                 "remove it",
             ),
             (
+                "spec.algorithm.routerReplay",
+                "mistralai/Mixtral-8x7B-v0.1",
+                {"algorithm.routerReplay": "R3"},
+                "remove it",
+            ),
+            (
                 "spec.model.lora.targetModules[0]",
                 "Qwen/Qwen3-0.6B",
                 {"model.lora": {"rank": 8, "targetModules": ["q_porj", "v_proj"]}},
@@ -766,6 +772,45 @@ CASES = [
         "spec.algorithm.routerBiasUpdateRate",
         {"algorithm.routerBiasUpdateRate": 0.001, "model.lora": {"rank": 8}},
         "remove one of them",
+    ),
+    Case("router-replay", "spec.algorithm.routerReplay", {"algorithm.routerReplay": "R2"}, "remove it"),
+    Case(
+        "head-memory",
+        "spec.cluster.head.resources.memory",
+        {
+            "algorithm.routerReplay": "R3",
+            "training.trainBatchSize": 1024,
+            "data.maxResponseLength": 4096,
+            **hub_model("Qwen/Qwen3-30B-A3B"),
+            **gpus(8, replicas=8, memory="141Gi", pod="1Ti"),
+        },
+        "or a lower trainBatchSize",
+    ),
+    *(
+        Case("router-replay", "spec.algorithm.routerReplay", {**hub_model("mine/mixture"), **change}, fix)
+        for change, fix in (
+            (
+                {"algorithm.routerReplay": "R2", "training.useTorchCompile": True, **gpus()},
+                "remove one of them",
+            ),
+            (
+                {"algorithm.routerReplay": "R2", "algorithm.rolloutCorrection": {"bypassMode": True}},
+                "remove one of them",
+            ),
+            ({"algorithm.routerReplay": "R3"}, "use rollout.engine: transformers, or routerReplay: R2"),
+            (
+                {
+                    "algorithm.routerReplay": "R3",
+                    "rollout.engine": "transformers",
+                    "rollout.multiTurn": {"environment": "calculator"},
+                },
+                "remove one of them",
+            ),
+            (
+                {"algorithm.routerReplay": "R3", "rollout.engineKwargs": {"enable_prefix_caching": False}, **gpus()},
+                "remove one of them",
+            ),
+        )
     ),
     Case("reward-choice", "spec.rewards[0].env", {"rewards": [{"name": "exact", "env": [TOKEN]}]}, cel=True),
     Case("reward-choice", "spec.rewards[0].concurrency", {"rewards": [{"model": "m", "concurrency": 2}]}, cel=True),

@@ -36,6 +36,13 @@ class Worker:
         first = sequences.prompts[:, :1, None]
         return (sequences.flatten(first.expand(*sequences.responses.shape, 2)),)
 
+    def numbered_routes(self, sequences: Sequences) -> tuple[TokenValues, TokenValues, TokenValues]:
+        """Return the first token of the prompt twice, and routes to that expert."""
+        (numbers,) = self.row_numbers(sequences)
+        shape = (len(sequences), sequences.prompts.shape[1] + sequences.responses.shape[1], 2, 3)
+        routes = (sequences.prompts[:, :1, None, None] + 1).to(torch.uint8).expand(shape)
+        return numbers, numbers, sequences.flatten_routes(routes)
+
     def update(self, batches: Sequence[MiniBatch]) -> list[UpdateResult]:
         return [
             UpdateResult({"rows": len(each.experience) / self._group_size}, float(each.total_tokens), False, 0.1)
@@ -66,6 +73,18 @@ def test_several_values_of_a_token_keep_their_shape_and_type() -> None:
     assert pairs.dtype == torch.int32
     assert pairs[..., 0].tolist() == pairs[..., 1].tolist()
     assert pairs[..., 0].tolist() == [[row if column <= row % 3 else 0 for column in range(3)] for row in range(ROWS)]
+
+
+@pytest.mark.parametrize("rows", [8, 5])
+def test_routes_keep_the_order_of_the_rows(rows: int) -> None:
+    sequences = SEQUENCES.rows(slice(rows))
+    data_parallel = DataParallel(FourWorkers(1), context_parallel_size=1)
+    numbers, again, routes = data_parallel.compute_with_routes(cast(Any, Worker.numbered_routes), sequences)
+    assert numbers[:, 0].tolist() == again[:, 0].tolist() == list(range(rows))
+    lengths = sequences.response_lengths()
+    assert routes[:, :, 0, 0].tolist() == [
+        [row + 1] * (1 + length) + [0] * (sequences.responses.shape[1] - length) for row, length in enumerate(lengths)
+    ]
 
 
 def test_rows_need_not_be_divisible_by_the_ranks() -> None:

@@ -430,6 +430,7 @@ ELSEWHERE = {
     f"{DISTILLATION}.topk": "test_distillation_topk.py::test_the_teacher_returns_its_most_likely_tokens",
     f"{A}.routerAuxLossCoef": "test_policy_router_loss.py::test_the_coefficient_scales_the_gradient",
     f"{A}.routerBiasUpdateRate": "test_policy_router_bias.py::test_an_update_moves_the_biases_by_the_rate",
+    f"{A}.routerReplay": "test_router_replay.py::test_the_update_uses_recorded_experts",
     f"{A}.critic.modelPath": "test_driver.py::test_a_critic_starts_from_the_policys_model_or_its_own",
     f"{A}.critic.modelRevision": "test_driver.py::test_a_critic_starts_from_the_policys_model_or_its_own",
     f"{A}.critic.warmupSteps": "test_loop.py::test_the_policy_is_not_updated_while_the_critic_warms_up",

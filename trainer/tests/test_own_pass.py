@@ -138,7 +138,7 @@ def run_pass(config: TrainingConfig, worker: Worker, batch: TrainingBatch) -> Tr
     """Return the batch with a pass for the log-probabilities of all rows."""
     sequences = batch.experience.sequences
     data_parallel = DataParallel(worker, context_parallel_size=1)
-    log_probs, entropy = compute_log_probs(data_parallel, sequences, None)
+    log_probs, entropy, _ = compute_log_probs(data_parallel, sequences, None)
     correction = correct_rollouts(config, log_probs, batch.engine)
     metrics = compute_pass_metrics(sequences, log_probs, entropy, batch.engine) | correction.metrics
     experience = replace(

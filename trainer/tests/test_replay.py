@@ -74,6 +74,7 @@ def test_a_missing_step_is_reported_with_the_recorded_steps(make_config: MakeCon
         (1, {"training": {"contextParallelSize": 2}}, "contextParallelSize: 2 does not divide the number of ranks, 1"),
         (1, {"algorithm": {"advEstimator": "gae", "critic": {}}}, "recorded without a critic's values"),
         (1, {"algorithm": {"distillation": {"modelPath": "/t"}}}, "recorded without a teacher"),
+        (1, {"algorithm": {"routerReplay": "R3"}}, "recorded without the engine's experts"),
     ],
 )
 def test_recordings_that_cannot_be_replayed_are_rejected(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlt_trainer.batches.response import Response
@@ -43,7 +44,8 @@ class Held:
         """End the first request whose prompt starts with `token`. Its response is this token."""
         number = next(number for number, each in self._requests.items() if each.prompt[0] == token)
         del self._requests[number]
-        self._ended.put_nowait([(number, error or Response((token,), (-1.0,)))])
+        routes = np.ones((1, 2, 2), dtype=np.uint8)
+        self._ended.put_nowait([(number, error or Response((token,), (-1.0,), routes=routes))])
 
     def die(self) -> None:
         self._ended.put_nowait(RuntimeError("the process of a RolloutWorker died"))
@@ -151,6 +153,19 @@ async def test_validation_goes_before_requests_in_the_background() -> None:
     assert engine.taken == [1, 9]
     engine.end(9)
     assert list((await urgent).token_ids) == [9]
+
+
+@run
+async def test_only_training_receives_the_experts_of_tokens() -> None:
+    engine = Held()
+    router, _ = build_router(engine)
+    (trained,) = start(router, 1)
+    validated = asyncio.create_task(Foreground(router).sample([2], seed=0, sampling=SAMPLING))
+    await settle()
+    engine.end(1)
+    engine.end(2)
+    assert (await trained).routes is not None
+    assert (await validated).routes is None
 
 
 @run

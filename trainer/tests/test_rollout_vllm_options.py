@@ -94,6 +94,15 @@ def test_an_evaluation_without_training_loads_the_weights_of_the_files() -> None
     assert given == {**build_engine_options("/model", rollout=Rollout(), **common), "load_format": "auto"}
 
 
+def test_experts_are_reported_on_request() -> None:
+    common: Any = {"dtype": "bfloat16", "max_model_len": 96, "seed": 7, "trust_remote_code": False, "on_gpu": True}
+    given = build_engine_options("/model", rollout=Rollout(), reports_routes=True, **common)
+    assert given == {
+        **build_engine_options("/model", rollout=Rollout(), **common),
+        "enable_return_routed_experts": True,
+    }
+
+
 def test_the_linear_layers_are_quantized_with_a_scale_for_each_output() -> None:
     """vllm/config/quantization.py, vLLM 0.32."""
     from vllm.config.quantization import resolve_quantization_config

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.rollouts import PendingGroup, Rollout
@@ -69,6 +71,19 @@ def test_groups_are_restored_unchanged() -> None:
                     original.text,
                 )
                 assert list(map(describe, rollout.outcomes.items())) == list(map(describe, original.outcomes.items()))
+
+
+def test_routes_are_restored() -> None:
+    routes = np.arange(1, 13, dtype=np.uint8).reshape(2, 3, 2)
+    responses = [Response((5, 6), (-1.0, -2.0), routes=routes), Response((), (), finish_reason="abort")]
+    pending = PendingGroup()
+    pending.scored.set_result([Rollout(PROMPTS[0], each, decode(each.token_ids), {}) for each in responses])
+    ((group,), _) = unpack(pack([Group(0, 0, PROMPTS[0], [1, 2], pending)], []), prompts=by_index, decode=decode)
+    restored, aborted = (rollout.response.routes for rollout in group.results() or [])
+    assert restored is not None
+    assert restored.dtype == np.uint8
+    assert np.array_equal(restored, routes)
+    assert aborted is None
 
 
 def describe(item: tuple[str, object]) -> tuple[str, object]:

@@ -22,6 +22,7 @@ Estimator = Literal[
 ]
 PolicyLoss = Literal["vanilla", "gspo", "cispo", "sapo", "geo_mean", "gpg", "dppo_tv", "dppo_kl", "clip_cov", "kl_cov"]
 KlEstimator = Literal["kl", "abs", "mse", "low_var_kl"]
+RouterReplay = Literal["disabled", "R2", "R3"]
 LossKlEstimator = Literal["kl", "abs", "mse", "low_var_kl", "kl+", "abs+", "low_var_kl+"]
 Rejection = Literal[
     "token_k1",
@@ -237,6 +238,10 @@ class Algorithm(ApiModel):
     their layer and down for those with more (arXiv 2412.19437, section 2.1.2): Megatron's moe_router_bias_update_rate.
     DeepSeek-V3 was pretrained with 0.001. Only for families with e_score_correction_bias, such as DeepSeek-V3 and
     GLM-4.5. 0: the biases stay as they are."""
+    router_replay: RouterReplay = "disabled"
+    """Which experts of a mixture the update sends a token to, by verl's names. disabled: the router's choice. R2: the
+    experts that the forward pass for the old log-probabilities used. R3: the experts that the rollout engine used, also
+    in that pass (arXiv 2510.11370). The current router weights them."""
     loss_agg_mode: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = (
         "token-mean"
     )

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding
 from rlt_api.findings.kinds import above
-from rlt_api.model import quantity_value
-from rlt_api.rules.memory_parts import GIB, count_top_tokens
+from rlt_api.rules.head_memory import require_head_memory
+from rlt_api.rules.memory_parts import count_top_tokens
 from rlt_api.rules.model_shape import model_shape
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 TOPK = "spec.algorithm.distillation.topk"
 LOSS_MODE = "spec.algorithm.distillation.lossMode"
-HEAD_RESOURCES = "spec.cluster.head.resources"
-HEAD_MEMORY = f"{HEAD_RESOURCES}.memory"
 BYTES_IN_THE_HEAD = 16
 """Bytes for each of a token's most likely tokens: an int32 number and a float32 value, in the tensors of the step and
 in their copies, the mini-batches (Experience in rlt_trainer/batches/sequences.py)."""
@@ -39,20 +37,11 @@ def validate_head_memory(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     responses = spec.training.train_batch_size * spec.rollout.responses_per_prompt
     length = spec.data.max_response_length
     needed = BYTES_IN_THE_HEAD * responses * length * topk
-    resources = spec.cluster.head.resources
-    memory = resources.memory
-    if needed <= quantity_value(memory):
-        return
-    message = (
-        f"the driver needs {needed / GIB:.3g} GiB for the teacher's log-probabilities: {responses} responses x "
-        f"{length} tokens x distillation.topk {topk} x {BYTES_IN_THE_HEAD} bytes"
+    what = (
+        f"the teacher's log-probabilities: {responses} responses x {length} tokens x distillation.topk {topk} x "
+        f"{BYTES_IN_THE_HEAD} bytes"
     )
-    minimum = f"{int(needed / GIB) + 1}Gi"
-    fix = f"use {minimum} or more with cpu: {resources.cpu}, or a lower topk"
-    sizes = ("spec.training.trainBatchSize", "spec.rollout.responsesPerPrompt", "spec.data.maxResponseLength")
-    involved = (TOPK, LOSS_MODE, *sizes)
-    edits = ({HEAD_MEMORY: minimum, f"{HEAD_RESOURCES}.cpu": resources.cpu},)  # a job gives both or neither
-    yield Finding(HEAD_MEMORY, memory, message, fix, rule="head-memory", involved=involved, edits=edits)
+    yield from require_head_memory(spec, needed, what, lower="a lower topk", involved=(TOPK, LOSS_MODE))
 
 
 RULES = (validate_topk, validate_head_memory)

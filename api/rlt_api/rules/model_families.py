@@ -60,7 +60,8 @@ EXPERT_PARALLEL: Mapping[str, int] = {
     "qwen3_moe": 128,
     "qwen3_next": 512,
 }
-"""model_type of the decoders whose experts expertParallelSize splits -> transformers' default number of experts."""
+"""model_type of the decoders whose experts expertParallelSize splits and routerReplay selects -> transformers' default
+number of experts."""
 VISION = ("qwen2_5_vl", "qwen3_vl")
 """model_type of the vision-language models (VISION in rlt_trainer/policy/families.py)."""
 NUMBER_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -119,6 +120,10 @@ def validate_model_config(spec: RLTrainingJobSpec, config: Mapping[str, Any]) ->
     if rate > 0 and decoder not in ROUTER_BIAS:
         message = f"the routers {of} have no correction bias, e_score_correction_bias"
         yield superfluous("spec.algorithm.routerBiasUpdateRate", rate, message, rule=RULE)
+    replay = spec.algorithm.router_replay
+    if replay != "disabled" and decoder not in EXPERT_PARALLEL:
+        message = f"the experts {of} are not replayed, only the experts of {', '.join(EXPERT_PARALLEL)}"
+        yield superfluous("spec.algorithm.routerReplay", replay, message, rule=RULE)
     if spec.data and spec.data.image_key is not None and name not in VISION:
         message = f"models of type {name} take no images. Types with images: {', '.join(VISION)}"
         yield superfluous("spec.data.imageKey", spec.data.image_key, message, instead="use such a model", rule=RULE)
@@ -146,7 +151,7 @@ def _validate_targets(spec: RLTrainingJobSpec, name: str) -> Iterator[Finding]:
 
 def validate_named_model(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """A published model, known by its name, must have a family that the trainer supports with these settings:
-    expertParallelSize, routerBiasUpdateRate, useLiger, targetModules and imageKey."""
+    expertParallelSize, routerBiasUpdateRate, routerReplay, useLiger, targetModules and imageKey."""
     path = spec.model.path if spec.model else None
     name = find_model_type(path) if path else None
     if name is None or (spec.model and spec.model.trust_remote_code):

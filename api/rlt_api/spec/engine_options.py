@@ -23,6 +23,7 @@ SET_BY = {
     "gpu_memory_utilization": "rollout.gpuMemoryUtilization",
     "tensor_parallel_size": "rollout.tensorParallelSize",
     "speculative_config": "rollout.speculativeConfig",
+    "enable_return_routed_experts": "algorithm.routerReplay",
     "enable_sleep_mode": "rollout.freeCacheEngine",
     "distributed_executor_backend": "rollout.tensorParallelSize",
     "nnodes": "rollout.tensorParallelSize",

@@ -24,6 +24,7 @@ TESTS = {
     "Liger": ("liger_kernel", ("test_policy_liger.py",)),
     "FP8": ("vllm", ("test_rollout_vllm_fp8.py", "test_rollout_fp8_weights.py")),
     "speculative decoding": ("vllm", ("test_rollout_vllm_speculation.py", "test_rollout_vllm_expand.py")),
+    "router replay": ("vllm", ("test_rollout_vllm_routes.py",)),
 }
 """Title -> the package that the tests need, and their files."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from rlt_trainer.batches.routes import Routes
 
 FinishReason = Literal["stop", "length", "abort"]
 """A stop token or stop string, the maximum length, or an interruption."""
@@ -35,6 +37,9 @@ class Response:
     version: int | None = None
     """Of the weights at the arrival of the (first) request in its engine: the number of the policy's optimizer steps.
     Tokens may be from newer weights. None: no engine had a request."""
+    routes: Routes | None = field(default=None, compare=False)
+    """[N, L, k]: of all tokens of prompt and response but the last, which no engine computes. None: not reported
+    (algorithm.routerReplay), or aborted before the first token."""
 
     @property
     def sequences(self) -> tuple[Response, ...]:

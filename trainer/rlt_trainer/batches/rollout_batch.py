@@ -68,6 +68,7 @@ class RolloutBatch:
             for prompt, response in zip(self.prompts, self.responses, strict=True)
             for each in response.sequences
         ]
+        routes = [each.routes for *_, each in pairs]
         sequences = Sequences.pad(
             [token_ids for _, token_ids, _ in pairs],
             [each.token_ids for *_, each in pairs],
@@ -75,6 +76,8 @@ class RolloutBatch:
             chosen=[each.chosen for *_, each in pairs],
             images=[prompt.images for prompt, *_ in pairs] if has_images else None,
         )
+        if any(each is not None for each in routes):
+            sequences = sequences.with_routes(routes)
         log_probs = [each.log_probs for *_, each in pairs]
         return sequences, pad_rows(log_probs, np.float32, width=sequences.responses.shape[1])
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlt_trainer.batches.balance import Cost, balance_parts
 from rlt_trainer.batches.ragged import build_mask, count_rows, flatten_rows, pad_rows, split_rows
+from rlt_trainer.batches.routes import Routes, flatten_routes, pad_routes
 
 TokenIds = Sequence[int]
 TokenValues = NDArray[Any]
@@ -95,6 +96,8 @@ class Sequences(Rows):
     """The images of the prompts. None: no prompt of the run has images (data.imageKey)."""
     lengths: RowLengths | None = None
     """Known after `to`, so that a device is not asked for them. None: not counted."""
+    routes: Tensor | None = None
+    """[B, P + T, L, k], uint8 or int16: the experts of each token (routes.py). None: the policy's routers choose."""
 
     def to(self, device: torch.device) -> Self:
         """Copy all tensors to the device, after the lengths are counted."""
@@ -152,7 +155,7 @@ class Sequences(Rows):
         return [prompt + response for prompt, response in counts]
 
     def append(self, other: Self) -> Self:
-        """Return the rows of both, which have the same widths and no images."""
+        """Return the rows of both, which have the same widths, no images and no routes."""
         return replace(
             self,
             prompts=torch.cat([self.prompts, other.prompts]),
@@ -167,13 +170,25 @@ class Sequences(Rows):
         """Return the values of the responses' tokens without padding: from [B, T] to [N], or [B, T, K] to [N, K]."""
         return flatten_rows(values, self.response_lengths())
 
+    def with_routes(self, rows: Sequence[Routes | None]) -> Self:
+        """Add the routes of the first tokens of each prompt with its response. The routers choose for the others."""
+        prompts = count_rows(self.prompt_mask)
+        padded = pad_routes(rows, prompts, prompt_width=self.prompts.shape[1], width=self.responses.shape[1])
+        return replace(self, routes=padded)
+
+    def flatten_routes(self, routes: Tensor) -> Routes:
+        """Return the routes of all tokens without padding: from [B, P + T, L, k] to [N, L, k]."""
+        prompts = count_rows(self.prompt_mask)
+        return flatten_routes(routes, prompts, self.response_lengths(), prompt_width=self.prompts.shape[1])
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Send values without padding to other processes. Padding gets the token 0 there, which no mask contains."""
         prompt_lengths = count_rows(self.prompt_mask)
         lengths = self.response_lengths()
         prompts = prompt_lengths, self.prompts.shape[1], flatten_rows(self.prompts.int(), prompt_lengths, left=True)
         responses = lengths, self.responses.shape[1], flatten_rows(self.responses.int(), lengths)
-        return _build_sequences, (*prompts, *responses, flatten_rows(self.response_mask, lengths), self.images)
+        routes = None if self.routes is None else self.flatten_routes(self.routes)
+        return _build_sequences, (*prompts, *responses, flatten_rows(self.response_mask, lengths), self.images, routes)
 
 
 @dataclass(frozen=True)
@@ -306,8 +321,9 @@ def _build_sequences(
     responses: NDArray[np.int32],
     response_mask: NDArray[np.bool_],
     images: RowImages | None,
+    routes: Routes | None,
 ) -> Sequences:
-    return Sequences(
+    sequences = Sequences(
         pad_rows(split_rows(prompts, prompt_lengths), np.int32, width=prompt_width, left=True),
         build_mask(prompt_lengths, width=prompt_width, left=True),
         pad_rows(split_rows(responses, lengths), np.int32, width=width),
@@ -315,6 +331,7 @@ def _build_sequences(
         pad_rows(split_rows(response_mask, lengths), np.bool_, width=width),
         images,
     )
+    return sequences if routes is None else sequences.with_routes(split_rows(routes, sequences.token_counts()))
 
 
 def _build_experience(

@@ -13,6 +13,7 @@ from rlt_api.blocks.training import Training
 from rlt_trainer.batches.balance import Cost
 from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.ragged import pad_rows, split_rows
+from rlt_trainer.batches.routes import Routes
 from rlt_trainer.batches.sequences import (
     Experience,
     MiniBatch,
@@ -75,22 +76,27 @@ class DataParallel:
     ) -> tuple[Tensor, ...]:
         """Call a method that returns values of the response tokens. Return them as [B, T], or [B, T, K] for K values of
         a token, 0 at padding."""
+        results, places = self._call(method, sequences)
+        return tuple(_pad_values(parts, places, sequences) for parts in zip(*results, strict=True))
+
+    def compute_with_routes(
+        self, method: Callable[[TrainWorker, Sequences], tuple[TokenValues, TokenValues, Routes]], sequences: Sequences
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `compute` for a method that also returns the routes of all tokens: [B, P + T, L, k]."""
+        results, places = self._call(method, sequences)
+        first, second, routes = zip(*results, strict=True)
+        rows = _sort_rows(routes, places, sequences.token_counts())
+        routed = sequences.with_routes(rows).routes
+        assert routed is not None
+        return _pad_values(first, places, sequences), _pad_values(second, places, sequences), routed
+
+    def _call(self, method: Callable[[TrainWorker, Sequences], R], sequences: Sequences) -> tuple[list[R], Tensor]:
+        """Call the method with each group's rows. Return the results by group, and the row of each result, one group
+        after the other: rows from len(sequences) on are copies of the first."""
         filled = fill_rows(sequences, self._groups)
         shares = self._balance(filled)
         by_rank = self._workers.each(method, self._repeat([filled.rows(rows) for rows in shares]))
-        by_group = by_rank[:: self._group_size]
-        order = torch.cat(shares)  # the row of each result, one group after the other
-        lengths = filled.response_lengths()
-        width = filled.responses.shape[1]
-        lengths_in_order = [lengths[row] for row in order.tolist()]
-        positions = order.argsort()[: len(sequences)].tolist()
-        tensors = []
-        for parts in zip(*by_group, strict=True):
-            flat = np.concatenate(parts)
-            results = split_rows(flat, lengths_in_order)
-            in_order = [results[position] for position in positions]
-            tensors.append(pad_rows(in_order, flat.dtype.type, width=width, shape=flat.shape[1:]))
-        return tuple(tensors)
+        return by_rank[:: self._group_size], torch.cat(shares)
 
     def update(
         self,
@@ -126,3 +132,16 @@ class DataParallel:
     def _repeat(self, by_group: Sequence[T]) -> list[T]:
         """Give each rank the element of its group."""
         return [part for part in by_group for _ in range(self._group_size)]
+
+
+def _sort_rows(parts: Sequence[TokenValues], places: Tensor, lengths: Sequence[int]) -> list[TokenValues]:
+    """Return the values of each row in order. parts: by group; places: as in DataParallel._call."""
+    results = split_rows(np.concatenate(parts), [lengths[row if row < len(lengths) else 0] for row in places.tolist()])
+    return [results[position] for position in places.argsort()[: len(lengths)].tolist()]
+
+
+def _pad_values(parts: Sequence[TokenValues], places: Tensor, sequences: Sequences) -> Tensor:
+    """Return the values of the response tokens [B, T, ...]. parts, places: as in _sort_rows."""
+    rows = _sort_rows(parts, places, sequences.response_lengths())
+    first = parts[0]
+    return pad_rows(rows, first.dtype.type, width=sequences.responses.shape[1], shape=first.shape[1:])

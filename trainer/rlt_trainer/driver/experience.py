@@ -81,6 +81,8 @@ class _Passes:
     teacher_ids: Tensor | None
     """[S, T, K]. None: the distillation's loss is not forward_kl_topk."""
     values: Tensor | None
+    routes: Tensor | None
+    """[S, P + T, L, k]: the experts of the update (algorithm.routerReplay). None: its routers choose."""
 
 
 def build_experience(
@@ -123,7 +125,7 @@ def build_experience(
         estimated = _estimate(config, batch, token_rewards, joined, passes.values)
     advantages = trajectories.split(estimated.advantages)
     returns = trajectories.split(estimated.returns)
-    sequences = replace(sequences, response_mask=mask)
+    sequences = replace(sequences, response_mask=mask, routes=passes.routes)
     selection = select_tokens(
         config, advantages, passes.old_log_probs, passes.entropy, mask, trajectories.numbers, consumed=batch.consumed
     )
@@ -155,13 +157,16 @@ def _compute_passes(
 ) -> _Passes:
     """Run the forward passes of the train workers that the algorithm needs."""
     entropy: Tensor | None = None
+    routes = sequences.routes
     if is_bypassed(algorithm):
         old_log_probs = engine.fill(torch.zeros(sequences.responses.shape))
     elif own_rows is not None and own_rows.all():
         old_log_probs = entropy = torch.zeros(sequences.responses.shape)
     else:
         with stopwatch.measure("old_log_prob"):
-            old_log_probs, entropy = compute_log_probs(data_parallel, sequences, own_rows)
+            records = algorithm.router_replay == "R2"
+            old_log_probs, entropy, routes = compute_log_probs(data_parallel, sequences, own_rows, records=records)
+    sequences = replace(sequences, routes=None)  # other models have their own routers
     ref_log_probs = values = teacher_log_probs = teacher_ids = None
     if algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward:
         with stopwatch.measure("ref"):
@@ -173,7 +178,7 @@ def _compute_passes(
     if algorithm.critic:
         with stopwatch.measure("values"):
             (values,) = data_parallel.compute(TrainWorker.values, sequences)
-    return _Passes(own_rows, old_log_probs, entropy, ref_log_probs, teacher_log_probs, teacher_ids, values)
+    return _Passes(own_rows, old_log_probs, entropy, ref_log_probs, teacher_log_probs, teacher_ids, values, routes)
 
 
 def _select_tokens(algorithm: Algorithm, batch: RolloutBatch, scored: Tensor, finite: Tensor) -> Tensor:

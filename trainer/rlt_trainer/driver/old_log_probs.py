@@ -80,17 +80,29 @@ def find_own_rows(config: TrainingConfig, mask: Tensor, trajectories: Tensor) ->
 
 
 def compute_log_probs(
-    data_parallel: DataParallel, sequences: Sequences, own_rows: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Compute log-probabilities and entropies [S, T] under the policy. 0 in `own_rows` [S], not all, without a pass."""
-    if own_rows is None:
-        log_probs, entropy = data_parallel.compute(TrainWorker.log_probs, sequences)
-        return log_probs, entropy
-    (others,) = (~own_rows).nonzero(as_tuple=True)
-    zeros = torch.zeros(sequences.responses.shape)
-    computed = data_parallel.compute(TrainWorker.log_probs, sequences.rows(others))
-    log_probs, entropy = (zeros.index_copy(0, others, values) for values in computed)
-    return log_probs, entropy
+    data_parallel: DataParallel, sequences: Sequences, own_rows: Tensor | None, *, records: bool = False
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Compute log-probabilities and entropies [S, T] under the policy. 0 in `own_rows` [S], not all, without a pass.
+
+    The third result is the routes of `sequences`. If the pass `records` them (routerReplay R2), it is the pass's own, 0
+    in the same rows: an update that computes the log-probabilities of a row computes its routes too.
+    """
+    others = None if own_rows is None else (~own_rows).nonzero(as_tuple=True)[0]
+    chosen = sequences if others is None else sequences.rows(others)
+    computed: tuple[Tensor, ...]
+    if records:
+        computed = data_parallel.compute_with_routes(TrainWorker.record_log_probs, chosen)
+    else:
+        computed = data_parallel.compute(TrainWorker.log_probs, chosen)
+    if others is not None:
+        computed = tuple(_place_rows(values, others, len(sequences)) for values in computed)
+    log_probs, entropy, *recorded = computed
+    return log_probs, entropy, recorded[0] if recorded else sequences.routes
+
+
+def _place_rows(values: Tensor, rows: Tensor, count: int) -> Tensor:
+    """Return `count` rows with `values` in the row numbers `rows`, and 0 in the others."""
+    return values.new_zeros(count, *values.shape[1:]).index_copy(0, rows, values)
 
 
 def join_own_pass(sequences: Sequences, values: Tensor, own: Sequence[tuple[Sequence[int], TokenValues]]) -> Tensor:

@@ -160,6 +160,8 @@ def validate(recording: Recording, config: TrainingConfig, ranks: int) -> None:
             f"Step {step} was recorded without the tokens that {config.algorithm.policy_loss} selects: use another "
             "algorithm.policyLoss."
         )
+    if config.algorithm.router_replay == "R3" and experience.sequences.routes is None:
+        raise ValueError(f"Step {step} was recorded without the engine's experts: remove algorithm.routerReplay.")
     if config.algorithm.critic is not None and experience.values is None:
         raise ValueError(f"Step {step} was recorded without a critic's values: remove algorithm.critic.")
 

@@ -56,6 +56,7 @@ from rlt_trainer.policy.families import (
     validate_family,
     validate_router_bias,
     validate_router_loss,
+    validate_router_replay,
 )
 from rlt_trainer.policy.liger import validate_liger
 from rlt_trainer.rewards.scorer import Scorer
@@ -236,6 +237,7 @@ def _run_reinforcement(run: _Run) -> None:
     validate_functions(config)
     validate_router_loss(architecture, config.algorithm.router_aux_loss_coef)
     validate_router_bias(architecture, config.algorithm.router_bias_update_rate)
+    validate_router_replay(architecture, config.algorithm.router_replay)
     validate_chat_template(config, tokenizer)
     validate_teacher(config, tokenizer)
     critic_architecture = load_critic_config(config, tokenizer)

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlt_trainer.batches.ragged import join_rows
+from rlt_trainer.batches.ragged import join_rows, split_rows
 from rlt_trainer.batches.response import FinishReason, Response
+from rlt_trainer.batches.routes import Routes
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.driver.rollouts import PendingGroup, Rollout
 from rlt_trainer.driver.schedule import Group
@@ -63,6 +64,9 @@ def pack(ready: Sequence[Group], others: Sequence[Group]) -> dict[str, Tensor]:
         "finish": _integers(FINISH_REASONS.index(response.finish_reason) for response in responses),
         "version": _integers(NO_VERSION if response.version is None else response.version for response in responses),
     }
+    if routes := [response.routes for response in responses if response.routes is not None]:
+        tensors["routes"] = torch.from_numpy(np.concatenate(routes))
+        tensors["route_lengths"] = _integers(0 if each.routes is None else len(each.routes) for each in responses)
     for name in dict.fromkeys(name for rollout in rollouts for name in rollout.outcomes):
         outcomes = [rollout.outcomes.get(name) for rollout in rollouts]
         scores = [outcome if isinstance(outcome, float) else torch.nan for outcome in outcomes]
@@ -124,6 +128,7 @@ def _responses(tensors: Mapping[str, Tensor]) -> Iterator[Response]:
         tensors["finish"].tolist(),
         tensors["version"].tolist(),
         pieces("prompt_tokens", "prompt_lengths"),
+        _split_routes(tensors),
         strict=True,
     )
     sequences = (
@@ -135,12 +140,21 @@ def _responses(tensors: Mapping[str, Tensor]) -> Iterator[Response]:
             FINISH_REASONS[finish],
             tuple(of) or None,
             version=None if version == NO_VERSION else version,
+            routes=routes,
         )
-        for tokens, values, chosen, turns, finish, version, of in columns
+        for tokens, values, chosen, turns, finish, version, of, routes in columns
     )
     for size in tensors["sequences"].tolist():
         *earlier, last = islice(sequences, size)
         yield replace(last, earlier=tuple(earlier))
+
+
+def _split_routes(tensors: Mapping[str, Tensor]) -> list[Routes | None]:
+    """Return the routes of each response. None for a response without them."""
+    if "routes" not in tensors:
+        return [None] * len(tensors["lengths"])
+    rows = split_rows(tensors["routes"].numpy(), tensors["route_lengths"].tolist())
+    return [row if len(row) > 0 else None for row in rows]
 
 
 def _encode(outcome: Outcome | None) -> int:

@@ -32,6 +32,7 @@ from rlt_trainer.policy.offload import Offload
 from rlt_trainer.policy.policy_objective import PolicyObjective
 from rlt_trainer.policy.router_bias import RouterBias
 from rlt_trainer.policy.router_loss import RouterLoss
+from rlt_trainer.policy.router_replay import RouterReplay, lay_out_routes, restore_routes
 from rlt_trainer.policy.schedule import learning_rate_factor
 from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 from rlt_trainer.policy.sharding import local_shards
@@ -92,8 +93,8 @@ class Actor:
         self._load = None if training.use_torch_compile else ExpertLoad(self._trained.model)
         rate = algorithm.router_bias_update_rate
         self._router_bias = RouterBias(self._trained.model, rate) if rate > 0 else None
-        has_kl_term = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None
-        self.has_reference = has_kl_term or algorithm.dpo is not None
+        self._replay = None if algorithm.router_replay == "disabled" else RouterReplay(self._trained.model)
+        self.has_reference = _has_reference(algorithm)
         self.reference: PreTrainedModel | None = None
         """The frozen reference. None if there is none, and if it is the policy without its adapters."""
         self._ref_offload = Offload(self._device, weights=reference.param_offload)
@@ -139,8 +140,21 @@ class Actor:
         """Log-probabilities and entropies of this rank's responses under the policy: [B, T] on the CPU."""
         return self._evaluate(self.model, self._offload, sequences, self._log_prob_size, self._temperature)
 
+    def record_log_probs(self, sequences: Sequences) -> tuple[Tensor, Tensor, Tensor]:
+        """As log_probs, and the routes of all tokens: [B, P + T, L, k] on the CPU."""
+        replay = self._replay
+        assert replay is not None
+
+        def forward(part: Sequences) -> tuple[Tensor, Tensor, Tensor]:
+            values, routes = replay.record(lambda: self._response_log_probs(self.model, part, self._temperature))
+            return *values, restore_routes(routes, part, packed=self._packed, group=self._group)
+
+        with self._offload.on_device(self.model):
+            log_probs, entropy, routes = evaluate(self.model, sequences, self._log_prob_size, self._device, forward)
+        return log_probs, entropy, routes
+
     def ref_log_probs(self, sequences: Sequences) -> Tensor:
-        """Log-probabilities of this rank's responses under the reference: [B, T] on the CPU."""
+        """Log-probabilities of this rank's responses under the reference, whose routers choose: [B, T] on the CPU."""
         assert self.has_reference, "the reference needs klLossCoef > 0, klInReward or dpo"
         if self.reference is not None:
             return self._evaluate(self.reference, self._ref_offload, sequences, self._ref_size, self._temperature)[0]
@@ -265,6 +279,8 @@ class Actor:
         if sequences.images is not None:
             assert self._processor is not None
             options["images"] = self._processor.process(sequences.images.flatten()).to(self._device)
+        if self._replay is not None:
+            self._replay.force(lay_out_routes(sequences, packed=self._packed, group=self._group))
         log_probs, entropy = model(sequences, temperature=temperature, ids=ids, **options)
         return log_probs, entropy
 
@@ -281,6 +297,11 @@ def _build_options(model: Model, training: Training, mesh: DeviceMesh, dtype: to
         gradient_checkpointing=model.enable_gradient_checkpointing,
         packed=model.use_remove_padding,
     )
+
+
+def _has_reference(algorithm: Algorithm) -> bool:
+    has_kl_term = algorithm.kl_loss_coef > 0 or algorithm.kl_in_reward is not None
+    return has_kl_term or algorithm.dpo is not None
 
 
 def _build_own_pass(batch: MiniBatch, values: RowValues) -> OwnPass:

@@ -128,6 +128,15 @@ def validate_router_bias(config: PreTrainedConfig, rate: float) -> None:
         )
 
 
+def validate_router_replay(config: PreTrainedConfig, mode: str) -> None:
+    """Raise ValueError if the choices of this model's routers cannot be replaced."""
+    if mode != "disabled" and config.get_text_config().model_type not in EXPERT_PARALLEL:
+        raise ValueError(
+            f"algorithm.routerReplay: {mode} is not supported for models of type {config.model_type}, only for "
+            f"{', '.join(EXPERT_PARALLEL)}. Remove it."
+        )
+
+
 def find_layers_without_adapters(model_type: str) -> list[str]:
     """Return the names of layers that adapters do not support: single experts that transformers stacks, and routers."""
     # Slow imports that the driver needs only for adapters.

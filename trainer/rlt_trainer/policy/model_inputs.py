@@ -60,9 +60,7 @@ def pack_inputs(sequences: Sequences, *, multiple: int = 1) -> ModelInputs:
     padded = torch.cat([sequences.prompts, sequences.responses], dim=-1)
     counts = sequences.count_lengths()
     lengths = [prompt + response for prompt, response in zip(counts.prompts, counts.responses, strict=True)]
-    width = sequences.prompts.shape[1]
-    firsts = [row * padded.shape[1] + width - prompt for row, prompt in enumerate(counts.prompts)]
-    tokens = padded.flatten().index_select(0, _join_ranges(firsts, lengths, device)).long()
+    tokens = padded.flatten().index_select(0, find_token_places(sequences)).long()
     positions = _join_ranges([0] * len(lengths), lengths, device)
     starts = [start + prompt for start, prompt in zip(accumulate(lengths, initial=0), counts.prompts, strict=False)]
     slots, targets = _find_targets(sequences, counts)
@@ -80,6 +78,16 @@ def pack_inputs(sequences: Sequences, *, multiple: int = 1) -> ModelInputs:
         slots=slots,
         lengths=tuple(lengths),
     )
+
+
+def find_token_places(sequences: Sequences) -> Tensor:
+    """Return the position of each packed token in the flattened prompts and responses [B, P + T]: [N], int64."""
+    counts = sequences.count_lengths()
+    width = sequences.prompts.shape[1]
+    whole = width + sequences.responses.shape[1]
+    firsts = [row * whole + width - prompt for row, prompt in enumerate(counts.prompts)]
+    lengths = [prompt + response for prompt, response in zip(counts.prompts, counts.responses, strict=True)]
+    return _join_ranges(firsts, lengths, sequences.prompts.device)
 
 
 def _find_targets(sequences: Sequences, lengths: RowLengths) -> tuple[Tensor, Tensor]:

@@ -50,6 +50,7 @@ def build_engine(
             trust_remote_code=config.model.trust_remote_code,
             processor=load_image_processor(config),
             tokenizer=load_tokenizer(config.model) if may_have_stop_strings(config.rollout) else None,
+            reports_routes=_needs_routes(config),
         )
     return build_vllm(config, files=files, pod=pod)
 
@@ -75,7 +76,12 @@ def build_vllm(config: TrainingConfig, *, files: str, pod: EnginePod | None = No
         adapters=adapters,
         from_files=config.evaluate_only is not None,
         pod=pod,
+        reports_routes=_needs_routes(config),
     )
+
+
+def _needs_routes(config: TrainingConfig) -> bool:
+    return config.algorithm.router_replay == "R3" and config.evaluate_only is None
 
 
 def load_stop_token_ids(files: str, eos_token_id: int, *, trust_remote_code: bool) -> tuple[int, ...]:

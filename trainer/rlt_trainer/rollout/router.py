@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -225,9 +225,10 @@ class Foreground:
         images: tuple[bytes, ...] = (),
     ) -> Response:
         """As in Sampler."""
-        return await self.router.sample(
+        response = await self.router.sample(
             prompt, seed=seed, sampling=sampling, max_tokens=max_tokens, images=images, is_background=False
         )
+        return replace(response, routes=None)  # no update replays them
 
 
 def _hash_blocks(prompt: Sequence[int], images: tuple[bytes, ...]) -> Iterator[int]:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
 from prometheus_client.core import Metric
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from rlt_trainer.batches.response import FinishReason, Response
+from rlt_trainer.batches.routes import Routes
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.forward import find_decoder
 from rlt_trainer.policy.model import cast_output_layer, iterate_buffers, load_model
 from rlt_trainer.policy.model_inputs import build_position_ids
+from rlt_trainer.policy.router_replay import RouterReplay
 from rlt_trainer.policy.vision import embed_images, find_text_decoder
 from rlt_trainer.rollout.engine import Done, EngineError, Part, Request, Sampling
 from rlt_trainer.rollout.open_receiver import open_receiver
@@ -43,9 +46,20 @@ class _Row:
     generator: torch.Generator
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    routes: list[Routes] = field(default_factory=list)
+    """Of the first `routed` tokens, in pieces."""
+    routed: int = 0
+
+    def add_routes(self, routes: Routes) -> None:
+        """Add the routes of a pass over the last tokens [N, L, k], without tokens that an earlier batch computed."""
+        tokens = len(self.request.prompt) + len(self.token_ids)
+        self.routes.append(routes[len(routes) - (tokens - self.routed) :])
+        self.routed = tokens
 
     def end(self, reason: FinishReason) -> None:
-        self.done(self.request.number, Response(self.token_ids, self.log_probs, finish_reason=reason))
+        routes = np.concatenate(self.routes) if self.routes else None
+        response = Response(self.token_ids, self.log_probs, finish_reason=reason, routes=routes)
+        self.done(self.request.number, response)
 
 
 class TransformersEngine:
@@ -64,15 +78,17 @@ class TransformersEngine:
         trust_remote_code: bool = False,
         processor: ImageProcessor | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
+        reports_routes: bool = False,
     ) -> None:
         """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey). tokenizer: for
-        requests with stop strings (rollout.stop, and stop of an agent).
+        requests with stop strings (rollout.stop, and stop of an agent). reports_routes: algorithm.routerReplay R3.
         """
         model = load_model(files, dtype, trust_remote_code=trust_remote_code)
         if float32_head:
             cast_output_layer(model)
         self._model = model.to(device).requires_grad_(False)  # type: ignore[arg-type]
         self._weights = dict(iterate_weights(self._model))
+        self._routers = RouterReplay(self._model) if reports_routes else None
         self._device = device
         self._processor = processor
         self._tokenizer = tokenizer
@@ -181,9 +197,8 @@ class TransformersEngine:
         mask = padded.prompt_mask
         inputs, positions = self._embed(rows, tokens, mask)
         while running and not self._interrupt.is_set():
-            logits = self._compute_logits(
-                **inputs, attention_mask=mask.long(), position_ids=positions, past_key_values=cache, use_cache=True
-            )
+            pass_inputs = {"attention_mask": mask.long(), "position_ids": positions, "past_key_values": cache}
+            logits = self._compute_logits(running, **inputs, **pass_inputs, use_cache=True)
             token, log_prob = sample_rows(logits, [row.request.sampling for row in rows], generators)
             for number, (token_id, value) in enumerate(zip(token.tolist(), log_prob.tolist(), strict=True)):
                 row = running.get(number)  # ended rows stay in the batch
@@ -209,10 +224,17 @@ class TransformersEngine:
         assert self._tokenizer is not None
         return ends_with_stop_string(row.token_ids, sampling.stop, self._tokenizer)
 
-    def _compute_logits(self, **inputs: Any) -> Tensor:
-        """Return the logits [B, V] after the last token."""
+    def _compute_logits(self, running: Mapping[int, _Row], **inputs: Any) -> Tensor:
+        """Return the logits [B, V] after the last token. Add the routes of this pass to the `running` rows."""
+        logits: Tensor
+        if self._routers is not None:
+            logits, routes = self._routers.record(lambda: self._model(**inputs, logits_to_keep=1).logits[:, -1])
+            by_row = routes.view(len(logits), -1, *routes.shape[1:]).cpu().numpy()
+            for number, row in running.items():
+                row.add_routes(by_row[number])
+            return logits
         if self._processor is None:
-            logits: Tensor = self._model(**inputs, logits_to_keep=1).logits[:, -1]
+            logits = self._model(**inputs, logits_to_keep=1).logits[:, -1]
             return logits
         hidden = find_text_decoder(find_decoder(self._model))(**inputs).last_hidden_state[:, -1]
         return self._model.get_output_embeddings()(hidden)  # type: ignore[no-any-return]

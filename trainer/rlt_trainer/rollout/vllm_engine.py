@@ -14,7 +14,6 @@ import torch
 from prometheus_client.core import Metric
 
 from rlt_api.blocks.rollout import Rollout
-from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.data.image_processor import ImageProcessor
 from rlt_trainer.policy.model_files import DTYPES
 from rlt_trainer.rollout.engine import Done, EngineDiedError, EngineError, Part, Request
@@ -23,6 +22,7 @@ from rlt_trainer.rollout.vllm_images import ImagePrompts
 from rlt_trainer.rollout.vllm_metrics import read_vllm_metrics
 from rlt_trainer.rollout.vllm_options import build_engine_options, build_variables, check_engine_kwargs
 from rlt_trainer.rollout.vllm_pods import EnginePod, run_workers
+from rlt_trainer.rollout.vllm_responses import read_response
 from rlt_trainer.rollout.vllm_worker import OWNER, WorkerExtension, unpack_received, unpack_sums
 from rlt_trainer.rollout.weight_channel import ChannelAddress, Received, join_received
 from rlt_trainer.rollout.weight_sums import Sums, add_up_sums
@@ -31,10 +31,7 @@ from rlt_trainer.rollout.weight_sync import StaleWeightsError, describe_wrong_la
 if TYPE_CHECKING:
     from vllm import SamplingParams
     from vllm.inputs import EngineInput
-    from vllm.outputs import RequestOutput
     from vllm.v1.engine.output_processor import RequestOutputCollector
-
-FINISHED: dict[str | None, FinishReason] = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
 class VllmEngine:
@@ -58,11 +55,12 @@ class VllmEngine:
         adapters: Adapters | None = None,
         from_files: bool = False,
         pod: EnginePod | None = None,
+        reports_routes: bool = False,
     ) -> None:
         """float32_head: model.castLmHeadToFp32. processor: for prompts with images (data.imageKey).
 
         adapters: those that vLLM applies itself (model.lora.syncAdapters). from_files: load all weights at the start.
-        pod: of an engine in several pods.
+        pod: of an engine in several pods. reports_routes: algorithm.routerReplay R3.
 
         Raises ValueError for options that vLLM does not have.
         """
@@ -79,6 +77,7 @@ class VllmEngine:
             has_images=processor is not None,
             adapters=adapters,
             from_files=from_files,
+            reports_routes=reports_routes,
             on_gpu=self._on_gpu,
         )
         self._adapters = adapters
@@ -95,9 +94,7 @@ class VllmEngine:
         self._start_variables = {"TORCHDYNAMO_DISABLE": "1"} if is_eager else {}
         # vLLM warns at every sync about layers without weights, such as rotary embeddings; each sync is verified.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-        _reject_unknown_options(rollout)
-        if rollout.free_cache_engine and not self._on_gpu:
-            warnings.warn("rollout.freeCacheEngine has no effect: vLLM supports sleep mode only on GPUs.", stacklevel=2)
+        _check_options(rollout, on_gpu=self._on_gpu)
         self._lora = build_lora_request() if adapters else None
         self._can_sleep = rollout.free_cache_engine and self._on_gpu
         self._asleep: set[Part] = set()
@@ -247,7 +244,9 @@ class VllmEngine:
     async def _wait(self, number: int, output: RequestOutputCollector, done: Done) -> None:
         try:
             result: Any = await output.get()
-            done(number, _read_response(result))
+            reports_routes = "enable_return_routed_experts" in self._options
+            experts = int(self._llm.model_config.get_num_experts()) if reports_routes else None
+            done(number, read_response(result, experts=experts))
         except Exception as error:
             done(number, self._describe(error))
         finally:
@@ -300,11 +299,13 @@ class VllmEngine:
             await self._llm.reset_encoder_cache()
 
 
-def _reject_unknown_options(rollout: Rollout) -> None:
+def _check_options(rollout: Rollout, *, on_gpu: bool) -> None:
     from vllm.engine.arg_utils import AsyncEngineArgs
 
     if unknown := sorted(set(rollout.engine_kwargs) - set(AsyncEngineArgs.__dataclass_fields__)):
         raise ValueError(f"rollout.engineKwargs: vLLM has no option {', '.join(unknown)}. Use vLLM's names.")
+    if rollout.free_cache_engine and not on_gpu:
+        warnings.warn("rollout.freeCacheEngine has no effect: vLLM supports sleep mode only on GPUs.", stacklevel=3)
 
 
 def _parameters(request: Request) -> SamplingParams:
@@ -328,17 +329,6 @@ def _parameters(request: Request) -> SamplingParams:
         skip_special_tokens=False,  # a string may contain one
         output_kind=RequestOutputKind.FINAL_ONLY,
     )
-
-
-def _read_response(output: RequestOutput) -> Response:
-    from vllm.logprobs import FlatLogprobs
-
-    completion = output.outputs[0]
-    tokens = completion.token_ids
-    sampled = completion.logprobs
-    assert isinstance(sampled, FlatLogprobs)
-    assert len(sampled.logprobs) == len(tokens)
-    return Response(tokens, sampled.logprobs, finish_reason=FINISHED[completion.finish_reason])
 
 
 def _first_line(error: Exception) -> str:

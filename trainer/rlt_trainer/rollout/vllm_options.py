@@ -49,6 +49,7 @@ def build_engine_options(
     has_images: bool = False,
     adapters: Adapters | None = None,
     from_files: bool = False,
+    reports_routes: bool = False,
     on_gpu: bool,
 ) -> dict[str, Any]:
     """Build the arguments of vLLM's AsyncEngineArgs for the model in the folder `files`.
@@ -57,6 +58,7 @@ def build_engine_options(
     of the largest image at the start.
     adapters: those that vLLM applies itself (model.lora.syncAdapters). The weights below them come from the files.
     from_files: all weights come from the files, and none from a weight sync (evaluateOnly).
+    reports_routes: algorithm.routerReplay R3. vLLM's CPU build rejects it.
     """
     options: dict[str, Any] = {
         "model": files,
@@ -80,6 +82,7 @@ def build_engine_options(
         "limit_mm_per_prompt": {"video": 0} if has_images else None,
         "mm_device_do_normalize": False if has_images else None,
         **(adapters.options() if adapters else {}),
+        "enable_return_routed_experts": reports_routes or None,
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         **build_speculative_option(rollout),

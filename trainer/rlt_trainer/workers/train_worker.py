@@ -23,6 +23,7 @@ from transformers.utils.logging import disable_progress_bar
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.batches.pairs import Pairs
+from rlt_trainer.batches.routes import Routes
 from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
 from rlt_trainer.bucket.folders import replace_folder
@@ -290,6 +291,12 @@ class TrainWorker:
         with self.telemetry.measure("old_log_prob"):
             log_probs, entropy = self._actor.log_probs(sequences)
             return sequences.flatten(log_probs), sequences.flatten(entropy)
+
+    def record_log_probs(self, sequences: Sequences) -> tuple[TokenValues, TokenValues, Routes]:
+        """As log_probs, and the routes of all tokens, prompts included."""
+        with self.telemetry.measure("old_log_prob"):
+            log_probs, entropy, routes = self._actor.record_log_probs(sequences)
+            return sequences.flatten(log_probs), sequences.flatten(entropy), sequences.flatten_routes(routes)
 
     def ref_log_probs(self, sequences: Sequences) -> tuple[TokenValues]:
         """Compute log-probabilities under the reference."""

@@ -130,6 +130,7 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE
     reason = "it has no option for it"
     yield f"{field}.routerBiasUpdateRate", algorithm.router_bias_update_rate > 0, reason, REMOVE
+    yield f"{field}.routerReplay", algorithm.router_replay != "disabled", reason, REMOVE
     if control := algorithm.kl_in_reward:
         both = algorithm.kl_loss_coef > 0
         yield f"{field}.klInReward", both, "it has one KL term", "remove it, or set klLossCoef: 0"

@@ -156,6 +156,7 @@ def _list_algorithm(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     reason = "with FSDP2 it has no option for it"
     yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE
     yield f"{field}.routerBiasUpdateRate", algorithm.router_bias_update_rate > 0, reason, REMOVE
+    yield f"{field}.routerReplay", algorithm.router_replay != "disabled", reason, REMOVE
     if correction := algorithm.rollout_correction:
         reason = "its own settings decide whether it computes the log-probabilities again"
         yield f"{field}.rolloutCorrection.bypassMode", correction.bypass_mode, reason, REMOVE

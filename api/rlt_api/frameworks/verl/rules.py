@@ -101,6 +101,7 @@ def _list_learning(spec: RLTrainingJobSpec) -> Iterator[Unsupported]:
     reason = "its FSDP backend has no option for it"
     yield f"{field}.routerAuxLossCoef", algorithm.router_aux_loss_coef > 0, reason, REMOVE
     yield f"{field}.routerBiasUpdateRate", algorithm.router_bias_update_rate > 0, reason, REMOVE
+    yield f"{field}.routerReplay", algorithm.router_replay != "disabled", reason, REMOVE
     critic = algorithm.critic
     schedule = training.lr_schedule
     if critic:
