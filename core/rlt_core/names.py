@@ -78,6 +78,11 @@ def publish_job(job: str) -> str:
     return f"{job}-publish"
 
 
+def model_server(job: str) -> str:
+    """Name of the Deployment and the Service for the model of the job (`rlt serve`)."""
+    return f"{job}-model"
+
+
 def network_policy(job: str) -> str:
     """Name of the NetworkPolicy for the job's pods."""
     return f"{job}-pods"
