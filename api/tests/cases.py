@@ -46,6 +46,8 @@ DEVICE = "spec.cluster.workers[0].accelerator.resourceName"
 JUDGE = "spec.rewards[0].judge"
 CONVERSATION = "spec.rollout.multiTurn"
 BUCKET = "spec.storage.bucket"
+PUBLISH = "spec.publish[0]"
+HUB = {"hub": "lab/math"}
 SANDBOX = "spec.rollout.multiTurn.sandbox"
 
 
@@ -297,6 +299,36 @@ CASES = [
         },
         "add 0 to evaluateOnly.steps",
     ),
+    Case("publish", "spec.publish", {"publish": [HUB]}, "remove it", base=VERL),
+    Case("publish", "spec.publish", evaluated({}, publish=[HUB]), "remove it"),
+    Case("publish", f"{PUBLISH}.hub", {"publish": [{"hub": "math"}]}, "use owner/name"),
+    Case("publish", f"{PUBLISH}.hub", {"publish": [{"hub": "lab/a--b"}]}, "without -- and .."),
+    Case("publish", f"{PUBLISH}.hub", {"publish": [{"hub": "https://huggingface.co/lab/math"}]}, "use lab/math"),
+    Case("publish", f"{PUBLISH}.hub", {"publish": [{"hub": "lab/math.git"}]}, "use lab/math"),
+    Case("publish", PUBLISH, {"publish": [{}]}, "add one of them", cel=True),
+    Case("publish", PUBLISH, {"publish": [{**HUB, "bucket": "s3://models/a"}]}, "keep one of them", cel=True),
+    Case("publish", f"{PUBLISH}.endpoint", {"publish": [{**HUB, "endpoint": "http://s3"}]}, "remove it", cel=True),
+    Case(
+        "publish",
+        f"{PUBLISH}.public",
+        {"publish": [{"bucket": "s3://models/a", "public": True}]},
+        "remove it",
+        cel=True,
+    ),
+    Case("publish", "spec.publish[1].hub", {"publish": [HUB, HUB]}, "use another place"),
+    Case(
+        "publish",
+        f"{PUBLISH}.bucket",
+        {"publish": [{"bucket": "s3://runs/a"}], "storage.bucket": "s3://runs/a/b"},
+        "such as s3://runs/a/models/NAME",
+    ),
+    Case(
+        "publish",
+        f"{PUBLISH}.hub",
+        {"publish": [HUB], "storage.modelCache": {"claimName": "c", "readOnly": True}},
+        "set HF_HUB_OFFLINE to 0",
+    ),
+    Case("publish", f"{PUBLISH}.hub", {"publish": [HUB], **env("HF_HUB_OFFLINE")}, "set HF_HUB_OFFLINE to 0"),
     Case("promote-if", "spec.evaluation[0].promoteIf.gainAbove", suite(promoteIf={}), "or use minimum", cel=True),
     Case(
         "promote-if",

@@ -67,7 +67,7 @@ def test_field_is_read(path: str, schema: Schema) -> None:
         assert field in OPERATOR | TRAINER
     elif block in (*TRAINING_BLOCKS, "evaluateOnly"):
         assert field in (OPERATOR if path == REPLACED or path.rpartition(".")[0].endswith(REFERENCES) else TRAINER)
-    elif block == "observability":  # the operator reads some fields, the trainer the others
+    elif block in ("observability", "publish"):  # the operator reads some fields, the trainer the others
         assert field in OPERATOR | TRAINER
     else:
         assert field in OPERATOR | FRAMEWORKS or is_read_by_name(path)

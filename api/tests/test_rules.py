@@ -62,6 +62,13 @@ VALID += [
     evaluated({"steps": [0]}, **gpus(8), model=QWEN_7B),
     evaluated({"checkpoints": "/mnt/rlt/runs/a/checkpoints", "steps": [0, 10, "latest"]}),
     {"storage": {"claimName": "c", "mountPath": "/tmp/runs"}},
+    {"publish": [{"hub": "lab/math-grpo_1.5", "public": True}, {"bucket": "s3://models/math", "secretName": "s3"}]},
+    {
+        "publish": [{"hub": "lab/math"}],
+        "storage.modelCache": {"claimName": "c", "readOnly": True},
+        "cluster.env": [{"name": "HF_HUB_OFFLINE", "value": "0"}],
+    },
+    {"publish": [{"bucket": "s3://runs/a/models/math"}], "storage.bucket": "s3://runs/a"},
 ]
 
 

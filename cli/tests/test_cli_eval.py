@@ -35,6 +35,7 @@ TRAINED = merged(
         "training.learningRate": 1e-4,
         "framework.prepare": [{"name": "data", "command": ["python3", "get.py"]}],
         "observability.recordSteps": [1],
+        "publish": [{"hub": "lab/sums"}],
     },
 )
 FOLDER = "/data/runs/sum-11111111/checkpoints"
@@ -63,7 +64,7 @@ def test_the_job_has_the_model_the_data_and_the_volume_of_the_training() -> None
         {"name": "sums", "promoteIf": {"gainAbove": 0}},
         {"name": "digits", "data": {"preset": "digits"}, "responsesPerPrompt": 4, "temperature": 1.0},
     ]
-    assert not {"algorithm", "checkpoint", "observability", "framework"} & set(spec)
+    assert not {"algorithm", "checkpoint", "observability", "framework", "publish"} & set(spec)
 
 
 def test_a_gate_without_its_base_is_left_out() -> None:

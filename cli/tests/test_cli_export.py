@@ -16,7 +16,7 @@ from openrlhf_jobs import OPENRLHF
 from roll_jobs import ROLL
 
 from rlt.errors import UnavailableError
-from rlt.exports import build_export_manifest
+from rlt.exports import build_export_manifest, build_publish_manifest
 from rlt.kube_context import KubeContext
 from rlt_cli.main import cli
 from rlt_core.job import Manifest
@@ -149,3 +149,40 @@ def test_an_export_that_exists_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.exit_code == 1
     assert "Job sum-export-20 exists" in done.stderr
     assert done.stderr.endswith("next: kubectl delete job sum-export-20 -n demo\n")
+
+
+PUBLISHED = merged(KEPT, {"publish": [{"hub": "lab/a", "secretName": "hub"}, {"bucket": "s3://models/a"}]})
+ENDED = {"checkpoint": {**SAVED["checkpoint"], "exportedPath": f"{RUN}/export"}}
+
+
+def test_a_failed_publication_is_repeated_with_the_keys_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = StubApi(job(PUBLISHED, ENDED))
+    done, _ = export(api, monkeypatch, "--publish")
+    assert (done.exit_code, done.stdout) == (0, f"sum-publish created: {RUN}/export\n")
+    ((_, created),) = api.created
+    (container,) = created["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["rlt-trainer", "publish", RUN]
+    token = {"name": "RLT_PUBLISH_0_HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "HF_TOKEN"}}}
+    assert token in container["env"]
+    assert created["metadata"]["ownerReferences"][0]["name"] == "sum"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (job(KEPT, ENDED), "spec.publish is empty"),
+        (job(PUBLISHED), "status.checkpoint.exportedPath is absent"),
+        (job(merged(PUBLISHED, {"storage": None}), ENDED), "upload it, such as with `hf upload`"),
+        (job(merged(PUBLISHED, {"training.totalSteps": 0}), ENDED), "The spec of job sum is invalid"),
+    ],
+    ids=["no-place", "no-export", "no-volume", "invalid"],
+)
+def test_a_model_that_cannot_be_published(manifest: Manifest, message: str) -> None:
+    with pytest.raises(UnavailableError, match=message):
+        build_publish_manifest(manifest, KubeContext())
+
+
+def test_a_publication_has_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, _ = export(StubApi(job()), monkeypatch, "--publish", "--step", "10")
+    assert done.exit_code == 2
+    assert "use it without --step" in done.stderr

@@ -111,6 +111,7 @@ def test_the_facts_of_a_run_that_has_ended_are_shown() -> None:
     by = {"starting": 7200, "generate": 43200, "update": 14400, "idle": 7100, "lost": 100}
     ended["status"] |= {"usage": {"acceleratorSeconds": 72000, "by": by}, "restarts": 2, "disruptions": 1}
     ended["status"]["checkpoint"] = {"latestStep": 40, "path": "/mnt/rlt/runs/sum/checkpoints", "exportedPath": "/x"}
+    ended["status"]["published"] = [{"url": "s3://a", "revision": "c0"}, {"url": "s3://b"}]
     ended["status"]["progress"] |= {"reward": 0.4, "metrics": {"reward": 0.5, "kl": 0.01, "entropy": 1.5}}
     facts = format_page(ended, [], [], NOW).split("\n\n")[2].splitlines()
     assert facts == [
@@ -120,6 +121,7 @@ def test_the_facts_of_a_run_that_has_ended_are_shown() -> None:
         "accelerators  8 requested, 20 accelerator hours: starting 10 %, generate 60 %, update 20 %, idle 10 %",
         "checkpoint    step 40 in /mnt/rlt/runs/sum/checkpoints",
         "model         /x",
+        "published     s3://a: c0; s3://b: failed",
         "results       reward (mean of 10 steps) 0.4, KL 0.01, entropy 1.5",
     ]
     assert "results" not in format_page(ended, [], [{"step": 1, "critic/rewards/mean": 0.5}], NOW)

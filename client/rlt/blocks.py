@@ -43,6 +43,7 @@ from rlt_api.blocks.operations import (
     Timeline,
     Wandb,
 )
+from rlt_api.blocks.publish import Publication
 from rlt_api.blocks.resources import Accelerator, EnvVar, KeyReference, Resources, Toleration
 from rlt_api.blocks.rewards import Judge, Reward, RewardFunction
 from rlt_api.blocks.rollout import McpServer, MultiTurn, Rollout, SpeculativeConfig, Staleness, Tool
@@ -100,6 +101,7 @@ __all__ = [
     "PrepareStep",
     "Profiler",
     "PromoteIf",
+    "Publication",
     "PythonFunction",
     "RLTrainingJobSpec",
     "Reference",

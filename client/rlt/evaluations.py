@@ -18,7 +18,7 @@ from rlt_core.job import Job, Manifest, parse_job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
 
-UNUSED = ("algorithm", "checkpoint", "managedBy", "observability", "preflight", "suspend", "training")
+UNUSED = ("algorithm", "checkpoint", "managedBy", "observability", "preflight", "publish", "suspend", "training")
 """Fields of a training that an evaluation does not take over. It has the seed of the training."""
 ROLLOUT_MODE = ("mode", "workerGroup", "staleness")
 """Fields of spec.rollout about engines beside train workers."""

@@ -1,4 +1,5 @@
-"""The export of a checkpoint to the Hugging Face format, in a Job (batch/v1) with the permissions of the user."""
+"""The export of a checkpoint to the Hugging Face format, and the publication of an exported model, in a Job (batch/v1)
+with the permissions of the user."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from rlt_api.frameworks.export import build_checkpoint_export
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
-from rlt_core.children.export_job import build_export_job
+from rlt_core.children.export_job import build_export_job, build_publish_job
 from rlt_core.children.program import build_run
 from rlt_core.job import Manifest, parse_job
 from rlt_core.kubernetes import api_paths
@@ -24,23 +25,57 @@ async def export_checkpoint(
 
     `dry_run` creates nothing. Raises NotFoundError, and UnavailableError if the checkpoint cannot be exported.
     """
-    manifest = await connection.api.get(api_paths.job(connection.namespace, name))
-    if manifest is None:
-        manifest = await connection.get_job(name)  # raises NotFoundError
+    manifest = await _get_job(connection, name)
     export_job = build_export_manifest(manifest, step, connection.kube_context)
-    if dry_run:
-        return prepare_output(export_job)
-    if is_true(manifest, "Running"):
+    if not dry_run and is_true(manifest, "Running"):
         connection.notify(f"note: job {name} runs: it may delete the checkpoint during the export (spec.checkpoint).")
+    return await _create(connection, export_job, "the checkpoint is being exported", dry_run=dry_run)
+
+
+async def publish_export(connection: Connection, name: str, *, dry_run: bool = False) -> Manifest:
+    """Create the Job that publishes the exported model of a job again, where that has failed. Returns the Job.
+
+    `dry_run` creates nothing. Raises NotFoundError, and UnavailableError if there is no model to publish.
+    """
+    publish_job = build_publish_manifest(await _get_job(connection, name), connection.kube_context)
+    return await _create(connection, publish_job, "the model is being published", dry_run=dry_run)
+
+
+async def _get_job(connection: Connection, name: str) -> Manifest:
+    manifest: Manifest | None = await connection.api.get(api_paths.job(connection.namespace, name))
+    return await connection.get_job(name) if manifest is None else manifest  # raises NotFoundError
+
+
+async def _create(connection: Connection, manifest: Manifest, doing: str, *, dry_run: bool) -> Manifest:
+    if dry_run:
+        return prepare_output(manifest)
     try:
-        return prepare_output(await connection.api.create(api_paths.batch_jobs(connection.namespace), export_job))
+        return prepare_output(await connection.api.create(api_paths.batch_jobs(connection.namespace), manifest))
     except ApiError as error:
         if error.status != 409:
             raise
-        existing = export_job["metadata"]["name"]
-        message = f"Job {existing} exists: the checkpoint is being exported, or was within the last day."
+        existing = manifest["metadata"]["name"]
+        message = f"Job {existing} exists: {doing}, or was within the last day."
         delete = f"kubectl delete job {existing} -n {connection.namespace}"
         raise UnavailableError(message, next=delete) from error
+
+
+def build_publish_manifest(manifest: Manifest, kube_context: KubeContext) -> Manifest:
+    """Build the Job that publishes. Raises UnavailableError."""
+    job = parse_job(manifest)
+    status = kube_context.command_line(f"status {job.name}")
+    if job.spec is None:
+        raise UnavailableError(f"The spec of job {job.name} is invalid.", next=status)
+    if not job.spec.publish:
+        raise UnavailableError(f"Job {job.name} has no place for its model: spec.publish is empty.", next=status)
+    exported = job.status.checkpoint.exported_path if job.status.checkpoint else None
+    if exported is None:
+        message = f"Job {job.name} has exported no model: status.checkpoint.exportedPath is absent."
+        raise UnavailableError(message, next=status)
+    if not job.spec.storage.outlives_pods:
+        message = f"The model of job {job.name} is in {exported}, and only one on a volume can be published again: "
+        raise UnavailableError(f"{message}upload it, such as with `hf upload`.", next=status)
+    return build_publish_job(job, job.spec, build_run(job, job.spec).directory)
 
 
 def build_export_manifest(manifest: Manifest, step: int | None, kube_context: KubeContext) -> Manifest:

@@ -38,6 +38,7 @@ class Blocks(TypedDict, total=False):
     training: blocks.Training | Json
     evaluation: Sequence[blocks.Evaluation | Json]
     evaluate_only: blocks.EvaluateOnly | Json
+    publish: Sequence[blocks.Publication | Json]
     rollout: blocks.Rollout | Json
     cluster: blocks.Cluster | Json
     network: blocks.Network | Json

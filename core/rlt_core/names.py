@@ -76,6 +76,16 @@ def export_job(job: str, *, step: int) -> str:
     return f"{job}-export-{step}"
 
 
+def publish_job(job: str) -> str:
+    """Name of the Job (batch/v1) that publishes the exported model again."""
+    return f"{job}-publish"
+
+
+def model_server(job: str) -> str:
+    """Name of the Deployment and the Service for the model of the job (`rlt serve`)."""
+    return f"{job}-model"
+
+
 def network_policy(job: str) -> str:
     """Name of the NetworkPolicy for the job's pods."""
     return f"{job}-pods"

@@ -194,3 +194,19 @@ def test_the_keys_of_the_bucket_are_references_in_pods_that_use_it() -> None:
         assert [each for each in build_env(job, spec, mounted=True, group=group) if each["name"] in keys] == expected
     assert not [each for each in build_env(job, spec, mounted=True, group=generating) if each["name"] in keys]
     assert build_run(job, spec).bucket == f"s3://runs/team-a/runs/{job.name}-{job.uid[:8]}"
+
+
+def test_the_keys_of_each_publication_have_other_names_than_those_of_the_bucket() -> None:
+    publish = [{"hub": "lab/a", "secretName": "hub"}, {"bucket": "s3://aaa"}, {"bucket": "s3://bbb", "secretName": "b"}]
+    storage = {"bucket": "s3://runs/team-a", "secretName": "s3"}
+    job = o.job(merged(BUILTIN, {**separate_engines(1, 1), "storage": storage, "publish": publish}))
+    assert job.spec
+    training, generating = job.spec.cluster.workers
+    expected = {
+        **{"AWS_ACCESS_KEY_ID": "s3", "AWS_SECRET_ACCESS_KEY": "s3", "RLT_PUBLISH_0_HF_TOKEN": "hub"},
+        **{"RLT_PUBLISH_2_AWS_ACCESS_KEY_ID": "b", "RLT_PUBLISH_2_AWS_SECRET_ACCESS_KEY": "b"},
+    }
+    for group, secrets in ((None, expected), (training, expected), (generating, {})):
+        listed = build_env(job, job.spec, mounted=True, group=group)
+        found = {each["name"]: each["valueFrom"]["secretKeyRef"]["name"] for each in listed if "valueFrom" in each}
+        assert found == secrets

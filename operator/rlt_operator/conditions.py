@@ -39,8 +39,8 @@ DEFAULTS: ConditionUpdates = {
     ),
     ConditionType.RECONCILING: ConditionUpdate("True", Reason.PROGRESSING),
 }
-"""Conditions that a verdict does not list. Admitted, FabricVerified, PreflightPassed and Promoted have no default: not
-every job has a queue, preflight checks or gates, and the fabric is decided later."""
+"""Conditions that a verdict does not list. Admitted, FabricVerified, PreflightPassed, Promoted and Published have no
+default: not every job has a queue, preflight checks, gates or publications, and the fabric is decided later."""
 
 RESUMED = ConditionUpdate("False", Reason.NOT_REQUESTED)
 """Suspended of a job that was suspended before."""

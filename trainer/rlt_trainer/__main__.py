@@ -28,6 +28,7 @@ PROGRAMS = {
         "compare evaluations of one run or two, with confidence intervals",
     ),
     "prepare": ("rlt_trainer.data.prepare", "write a published data set as parquet files in verl's format"),
+    "publish": ("rlt_trainer.driver.publish_command", "publish the export of a run whose publication has failed"),
     "replay": ("rlt_trainer.driver.replay", "repeat the updates of a recorded step"),
     "trace": ("rlt_trainer.telemetry.chrome_trace", "print a run's spans as a trace for Perfetto"),
 }

@@ -33,6 +33,9 @@ def find_extras(config: TrainingConfig) -> Iterator[tuple[Extra, str]]:
     """Yield the extras that the config selects, each with the field and its value."""
     if config.bucket:
         yield "bucket", "storage.bucket"
+    for index, publication in enumerate(config.publish or []):
+        if publication.bucket:
+            yield "bucket", f"publish[{index}].bucket"
     if config.training.optimizer == "adamw_8bit":
         yield "optimizers", "training.optimizer: adamw_8bit"
     if config.observability.tensorboard:

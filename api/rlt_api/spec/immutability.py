@@ -16,6 +16,7 @@ IMMUTABLE_BLOCKS = (
     "training",
     "evaluation",
     "evaluateOnly",
+    "publish",
     "rollout",
     "cluster",
     "network",

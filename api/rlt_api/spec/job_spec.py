@@ -16,6 +16,7 @@ from rlt_api.blocks.framework import Framework
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.network import Network
 from rlt_api.blocks.operations import FailurePolicy, Observability, Preflight, Security
+from rlt_api.blocks.publish import Publication
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.scheduling import Scheduling
@@ -129,5 +130,9 @@ class RLTrainingJobSpec(JobBlocks):
     """Evaluate models on the suites of spec.evaluation, without train workers. algorithm, checkpoint and training have
     no effect, except for training.seed. {} evaluates spec.model. framework.type builtin alone. Default: the job
     trains."""
+    publish: Annotated[list[Publication], Field(max_length=4)] = []
+    """Where the exported model is published, with a model card, at the end of the job. If suites have promoteIf, the
+    model must pass all of them. The condition Published has the result, and the job succeeds also if a publication
+    fails. framework.type builtin alone. Default: nowhere."""
     framework: Framework = Framework()
     """The program that runs on the Ray cluster. Default: rlt's trainer."""

@@ -12,11 +12,12 @@ from rlt_api.blocks.data import Data
 from rlt_api.blocks.evaluation import EvaluateOnly, Evaluation
 from rlt_api.blocks.model import Model
 from rlt_api.blocks.operations import Observability
+from rlt_api.blocks.publish import Publication
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import Rollout
 from rlt_api.blocks.training import Training
 from rlt_api.model import ApiModel, Message, Positive, Sentence, Word
-from rlt_api.status.job_status import ProgressMetrics
+from rlt_api.status.job_status import ProgressMetrics, Revision
 
 CONFIG_DIRECTORY = "/etc/rlt"
 """Mount path of the ConfigMap in the pods."""
@@ -100,6 +101,10 @@ class TrainingConfig(ApiModel):
     rollout: Rollout
     checkpoint: Checkpoint
     observability: Observability = Observability()
+    publish: list[Publication] | None = None
+    """Default: the model is not published."""
+    image: str | None = None
+    """The image of the pods, for the model card."""
 
 
 class _Versioned(BaseModel):
@@ -151,6 +156,17 @@ class GateResult(ApiModel):
     """The figures and what they are compared with, or why they are missing."""
 
 
+class PublicationResult(ApiModel):
+    """Whether the exported model is in a place of spec.publish."""
+
+    url: Word
+    """URL of the repository, or of the prefix in a bucket."""
+    revision: Revision | None = None
+    """The commit, or the digest of the files. None: the publication has failed."""
+    error: Sentence | None = None
+    """Why, and what to do."""
+
+
 class PhaseSeconds(ApiModel):
     """Seconds since the training began, by what the accelerators did (rlt_pod.report.phase_seconds)."""
 
@@ -196,5 +212,7 @@ class ProgressReport(ApiModel):
     """Path of the exported model in Hugging Face format."""
     gates: Annotated[list[GateResult], Field(max_length=16)] = []
     """The results of the suites with promoteIf, for the exported model."""
+    published: Annotated[list[PublicationResult], Field(max_length=4)] = []
+    """The results of spec.publish. Empty before the publication, and if a gate has not passed."""
     updated: Word
     """Time of the report (RFC 3339, UTC)."""

@@ -9,8 +9,8 @@ from typing import Self
 class ConditionType(StrEnum):
     """The conditions, in the order of the status. Accepted, ClusterReady, Running and Reconciling exist from the first
     reconciliation on. Admitted exists only if the job names a queue, FabricVerified after the nodes were observed,
-    PreflightPassed only with spec.preflight.level, Promoted only with spec.evaluation[].promoteIf, Suspended from the
-    first suspension on, and Succeeded, Failed and Stalled only while they are True."""
+    PreflightPassed only with spec.preflight.level, Promoted only with spec.evaluation[].promoteIf, Published only with
+    spec.publish, Suspended from the first suspension on, and Succeeded, Failed and Stalled only while they are True."""
 
     ACCEPTED = "Accepted"
     """The spec is valid."""
@@ -35,6 +35,8 @@ class ConditionType(StrEnum):
     PROMOTED = "Promoted"
     """The job has succeeded, and the exported model passes promoteIf of each suite that has it. Unknown until the job
     ends; True and False are final."""
+    PUBLISHED = "Published"
+    """The exported model is in all places of spec.publish. Unknown until the job ends; True and False are final."""
     SUSPENDED = "Suspended"
     """The Ray cluster is deleted because spec.suspend is true, or because a rule over the metrics paused the job."""
     RECONCILING = "Reconciling"
@@ -238,6 +240,15 @@ class Reason(StrEnum):
     """Promoted: a suite does not pass; the message contains its figures."""
     GATE_UNKNOWN = "GateUnknown", Kind.STATE
     """Promoted: the figures of a suite are missing, or the job has failed; the message contains the reason."""
+    PUBLICATION_PENDING = "PublicationPending", Kind.STATE
+    """Published: the job has not ended."""
+    MODEL_PUBLISHED = "ModelPublished", Kind.STATE
+    """Published: the model is in all places of spec.publish; the message contains them with their revisions."""
+    NOT_PUBLISHED = "NotPublished", Kind.STATE
+    """Published: the model is not promoted, or the job has failed. Nothing is published."""
+    PUBLICATION_FAILED = "PublicationFailed", Kind.PROBLEM
+    """Published: the model could not be published in a place of spec.publish; the message contains the reason and what
+    to do. The export and the checkpoints are unchanged."""
     SUSPEND_REQUESTED = "SuspendRequested", Kind.STATE
     """Suspended: spec.suspend is true."""
     PAUSED_BY_RULE = "PausedByRule", Kind.PROBLEM

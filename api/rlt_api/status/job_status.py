@@ -42,7 +42,7 @@ class Condition(ApiModel):
 
     type: Word
     """Accepted, Admitted, FabricVerified, ClusterReady, PreflightPassed, Running, Succeeded, Failed, Promoted,
-    Suspended, Reconciling or Stalled."""
+    Published, Suspended, Reconciling or Stalled."""
     status: Literal["True", "False", "Unknown"]
     """True, False or Unknown."""
     reason: Word
@@ -101,6 +101,10 @@ class Progress(StatusModel):
     """Time of the trainer's latest report (RFC 3339, UTC); 1970 if the program reports no valid time."""
 
 
+Revision = Annotated[str, CutTo(64)]
+"""A commit or a digest in hexadecimal digits."""
+
+
 class CheckpointStatus(ApiModel):
     """The saved checkpoints and the exported model."""
 
@@ -110,6 +114,16 @@ class CheckpointStatus(ApiModel):
     """Path of the checkpoints folder in the pods."""
     exported_path: Sentence | None = None
     """Path of the exported model in Hugging Face format in the pods."""
+
+
+class PublishedModel(ApiModel):
+    """The exported model in a place of spec.publish. The condition Published has the reason of a failure."""
+
+    url: Word
+    """URL of the repository on the hub, or of the prefix in the bucket."""
+    revision: Revision | None = None
+    """The commit of the repository. In a bucket, the SHA-256 digest of the names and digests of the files. Absent if
+    the publication has failed."""
 
 
 class RayClusterStatus(ApiModel):
@@ -428,6 +442,8 @@ class RLTrainingJobStatus(StatusModel):
     """Progress and metrics of the training."""
     checkpoint: CheckpointStatus | None = None
     """The saved checkpoints and the exported model."""
+    published: Annotated[list[PublishedModel], CutTo(4)] = []
+    """The results of spec.publish, in its order."""
     ray_cluster: RayClusterStatus | None = None
     """The Ray cluster, while it exists."""
     restarts: Count | None = None

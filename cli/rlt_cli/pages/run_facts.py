@@ -42,6 +42,8 @@ def _list_facts(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str,
         yield "checkpoint", f"step {checkpoint['latestStep']} in {checkpoint.get('path')}"
     if exported := checkpoint.get("exportedPath"):
         yield "model", exported
+    if published := status.get("published"):
+        yield "published", "; ".join(f"{each['url']}: {each.get('revision', 'failed')}" for each in published)
 
 
 def _describe_results(progress: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.operations import Observability, Wandb
+from rlt_api.blocks.publish import BUCKET_KEYS, name_variable
 from rlt_api.blocks.resources import EnvVar, KeyReference
 from rlt_api.findings.masking import MASK
 from rlt_api.frameworks.registry import get_framework
@@ -41,8 +42,6 @@ DEBUGGER_ENV = {
 }
 """Variables of Ray's debuggers (ray/util/rpdb.py, Ray 2.60)."""
 
-BUCKET_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
-"""Keys of storage.secretName, and variables of the pods."""
 END_OF_RAY_S = 5
 """The part of the grace period in which Ray itself ends, after the program."""
 RAY_JOB_STOP_TIMEOUT_S = 3
@@ -59,7 +58,7 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool, group: Worker
         **{name: {"name": name, "value": value} for name, value in _list_fabric_variables(job, mounted=mounted)},
         **{name: {"name": name, "value": value} for name, value in values.items()},
         **{variable["name"]: variable for variable in _build_secret_env(spec.observability)},
-        **{variable["name"]: variable for variable in _build_bucket_env(spec, group)},
+        **{variable["name"]: variable for variable in _build_output_env(spec, group)},
     }
     user_names = {variable.name for variable in spec.cluster.env}
     return [
@@ -136,12 +135,20 @@ def _build_secret_env(observability: Observability) -> list[Manifest]:
     return [_build_reference("WANDB_API_KEY", "secretKeyRef", wandb.api_key)] if wandb else []
 
 
-def _build_bucket_env(spec: RLTrainingJobSpec, group: WorkerGroup | None) -> list[Manifest]:
-    """The keys of storage.bucket, for the head and the pods that train: pods that only generate do not use it."""
-    name = spec.storage.secret_name
-    if name is None or (group is not None and group is rollout_group(spec)):
-        return []
-    return [_build_reference(key, "secretKeyRef", KeyReference(name=name, key=key)) for key in BUCKET_KEYS]
+def _build_output_env(spec: RLTrainingJobSpec, group: WorkerGroup | None) -> Iterator[Manifest]:
+    """The keys of storage.bucket and publish, for the head and the pods that train: pods that only generate use none
+    of them."""
+    if group is not None and group is rollout_group(spec):
+        return
+    keys = {key: (spec.storage.secret_name, key) for key in BUCKET_KEYS}
+    keys |= {
+        name_variable(index, key): (each.secret_name, key)
+        for index, each in enumerate(spec.publish)
+        for key in each.keys
+    }
+    for variable, (secret, key) in keys.items():
+        if secret is not None:
+            yield _build_reference(variable, "secretKeyRef", KeyReference(name=secret, key=key))
 
 
 def _build_variable(variable: EnvVar) -> Manifest:

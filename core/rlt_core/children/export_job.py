@@ -1,4 +1,5 @@
-"""The Job (batch/v1) that writes a checkpoint as a model in Hugging Face format. A user creates it, not the operator.
+"""The Jobs (batch/v1) that write a checkpoint as a model in Hugging Face format, or publish the model of a run. A user
+creates them, not the operator.
 
 Its pod has neither the label of the job, by which the operator selects the pods of an attempt, nor the volumes of an
 attempt: the Secret with Ray's token ends with the attempt.
@@ -6,8 +7,10 @@ attempt: the Secret with Ray's token ends with the attempt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.frameworks.framework_type import Export
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.schema.crd import GROUP, KIND, VERSION
@@ -36,40 +39,56 @@ def build_export_job(job: Job, spec: RLTrainingJobSpec, export: Export, step: in
     need the memory of a training worker, and one accelerator for Megatron.
     """
     group = training_group(spec) if get_framework(spec).exports_on_a_worker else None
+    pod = build_single_pod(job, spec, group, "export", export.command)
+    return _build_job(job, spec, names.export_job(job.name, step=step), export.directory, pod)
+
+
+def build_publish_job(job: Job, spec: RLTrainingJobSpec, run_directory: str) -> Manifest:
+    """Build the Job that publishes the exported model again, on a node like the head's, with the keys of publish."""
+    pod = build_single_pod(job, spec, None, "publish", ("rlt-trainer", "publish", run_directory))
+    return _build_job(job, spec, names.publish_job(job.name), f"{run_directory}/export", pod)
+
+
+def _build_job(job: Job, spec: RLTrainingJobSpec, name: str, folder: str, template: Manifest) -> Manifest:
+    """A Job that tries once. `folder`: of the model."""
     owner = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "name": job.name, "uid": job.uid}
     labels = {names.JOB_LABEL: job.name, "app.kubernetes.io/managed-by": MANAGED_BY}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": names.export_job(job.name, step=step),
+            "name": name,
             "namespace": job.namespace,
             "labels": labels | build_scheduling_labels(job, spec),
-            "annotations": {names.EXPORT_ANNOTATION: export.directory},
+            "annotations": {names.EXPORT_ANNOTATION: folder},
             "ownerReferences": [owner],
         },
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": DEADLINE_S,
             "ttlSecondsAfterFinished": TTL_S,
-            "template": _adapt(build_program_template(job, spec, group), job, spec, export),
+            "template": {**template, "spec": {**template["spec"], "restartPolicy": "Never"}},
         },
     }
 
 
-def _adapt(template: Manifest, job: Job, spec: RLTrainingJobSpec, export: Export) -> Manifest:
-    """Replace the program of the template, and remove what only pods of the Ray cluster have.
+def build_single_pod(
+    job: Job, spec: RLTrainingJobSpec, group: WorkerGroup | None, name: str, command: Sequence[str]
+) -> Manifest:
+    """Build the template of a pod with one container, without what only pods of the Ray cluster have.
 
-    Further containers of the podTemplate are removed: the Job would not end before them.
+    It runs on a node like `group`'s, or like the head's. Further containers of the podTemplate are removed: a Job would
+    not end before them.
     """
+    template = build_program_template(job, spec, group)
     functions = {volume["name"] for volume in build_function_volumes(spec)}
     removed = {"training-config", VOLUME, *functions}
     token = build_ray_token_env(spec)
     pod: dict[str, Any] = {name: value for name, value in template["spec"].items() if name != "workloadRef"}
     container = dict(next(each for each in pod["containers"] if each["name"] in ("ray-head", "ray-worker")))
     container |= {
-        "name": "export",
-        "command": list(export.command),
+        "name": name,
+        "command": list(command),
         "env": [each for each in container["env"] if each["name"] not in token],
         "volumeMounts": [each for each in container["volumeMounts"] if each["name"] not in removed],
     }
@@ -77,7 +96,6 @@ def _adapt(template: Manifest, job: Job, spec: RLTrainingJobSpec, export: Export
     if directory := find_working_directory(spec):
         container["workingDir"] = directory
     pod |= {
-        "restartPolicy": "Never",
         "containers": [container],
         "volumes": [each for each in pod["volumes"] if each["name"] not in removed],
     }

@@ -24,6 +24,7 @@ LEFT_OUT = {
     "storage.claimName": "mount a shared folder at storage.mountPath, or pass --storage",
     "storage.storageClassName": "mount a shared folder at storage.mountPath, or pass --storage",
     "storage.secretName": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in your environment",
+    "publish[].secretName": "set its keys in your environment",
     "storage.modelCache.claimName": "mount the folder with the models at its mountPath",
     "failurePolicy.restartPolicy": "each attempt runs on the same Ray cluster there",
     "framework.runtimeEnv": "install the packages in the image or the environment there",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pydantic import ValidationError
 
 from rlt_api.spec.training_config import ProgressReport
-from rlt_api.status.job_status import CheckpointStatus, Progress, ProgressMetrics
+from rlt_api.status.job_status import CheckpointStatus, Progress, ProgressMetrics, PublishedModel
 from rlt_operator.conditions import format_time
 from rlt_operator.diagnosis.pods import MAX_MESSAGE_LENGTH, truncate
 from rlt_pod.report.driver_report import PROGRESS_PREFIX, TRAINER_ERROR
@@ -59,6 +59,11 @@ def build_checkpoint(report: ProgressReport, run_directory: str) -> CheckpointSt
         path=report.checkpoint_directory or f"{run_directory}/checkpoints",
         exported_path=report.exported_path,
     )
+
+
+def build_published(report: ProgressReport) -> list[PublishedModel]:
+    """The places of the model, without the reasons of failures, which a condition has."""
+    return [PublishedModel(url=each.url, revision=each.revision) for each in report.published]
 
 
 def parse_report(text: str) -> ProgressReport | None:

@@ -12,6 +12,7 @@ from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.lifecycle.admission import build_admitted, build_fabric_verified
 from rlt_operator.lifecycle.preflight_passed import build_preflight_passed
 from rlt_operator.lifecycle.promoted import build_promoted, list_gates
+from rlt_operator.lifecycle.published import build_published
 from rlt_operator.memory.parts import choose_network
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import Verdict
@@ -20,8 +21,8 @@ C = ConditionType
 
 
 def set_independent_conditions(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
-    """Add Admitted, PreflightPassed, Promoted and FabricVerified, if they apply to the job, and to Accepted a note
-    about a job on CPUs that is meant for GPUs."""
+    """Add Admitted, PreflightPassed, Promoted, Published and FabricVerified, if they apply to the job, and to Accepted
+    a note about a job on CPUs that is meant for GPUs."""
     job = observed.job
     conditions = dict[ConditionType, ConditionUpdate]()
     on_cpus = explain_large_model_on_cpus(job.spec) if job.spec is not None else None
@@ -33,6 +34,8 @@ def set_independent_conditions(observed: Observed, verdict: Verdict, now: dateti
         conditions[C.PREFLIGHT_PASSED] = build_preflight_passed(observed)
     if job.spec is not None and (suites := list_gates(job.spec)):
         conditions[C.PROMOTED] = build_promoted(job.status, verdict, suites)
+    if job.spec is not None and job.spec.publish:
+        conditions[C.PUBLISHED] = build_published(job.status, verdict, len(job.spec.publish))
     if (network := choose_network(observed, verdict, now)) is not None:
         conditions[C.FABRIC_VERIFIED] = build_fabric_verified(network)
     return replace(verdict, conditions={**verdict.conditions, **conditions})

@@ -66,7 +66,11 @@ def keep_undisturbed(
         others,
         observed.ray,
         RLTrainingJobStatus(
-            progress=status.progress, checkpoint=status.checkpoint, current_attempt=attempt, usage=status.usage
+            progress=status.progress,
+            checkpoint=status.checkpoint,
+            published=status.published,
+            current_attempt=attempt,
+            usage=status.usage,
         ),
         Recording.of(job, job.spec).without_job(),
         now + timedelta(seconds=seconds),

@@ -24,6 +24,8 @@ from apiserver.command_line import Rlt
 from apiserver.forwarder import Forwarder
 from apiserver.in_cluster import Kubernetes, Operator
 
+from rlt_core.children.pod_template import NO_FABRIC
+
 pytestmark = pytest.mark.apiserver
 
 
@@ -149,6 +151,24 @@ def test_an_export_is_a_job_of_kubernetes_that_belongs_to_the_training_job(
     pod["metadata"] = {"name": "export", "namespace": namespace}
     kubernetes.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(pod))
     assert "Job sum-export-20 exists" in rlt("export", "sum", expected=1).stderr
+
+
+def test_a_model_server_is_accepted_in_a_restricted_namespace(kubernetes: Kubernetes, rlt: Rlt, namespace: str) -> None:
+    kubernetes.kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    kubernetes.create_job(namespace, {**o.SPEC, "storage": {"claimName": "runs"}})
+    assert "status.checkpoint.exportedPath is absent" in rlt("serve", "sum", "--render", expected=1).stderr
+    status = {"checkpoint": {"exportedPath": "/mnt/rlt/runs/a/export"}, "network": NO_FABRIC.to_json()}
+    by = ("-n", namespace, "--subresource=status", "--type=merge")
+    kubernetes.kubectl("patch", "rltrainingjob", "sum", *by, "-p", json.dumps({"status": status}))
+    rendered = rlt("serve", "sum", "--render").stdout
+    created = kubernetes.kubectl(
+        *("create", "--dry-run=server", "--validate=strict", "-f", "-", "-o", "name"), input=rendered
+    )
+    assert created.split() == ["deployment.apps/sum-model", "service/sum-model"]
+    deployment, _ = yaml.safe_load_all(rendered)
+    pod = {"apiVersion": "v1", "kind": "Pod", **deployment["spec"]["template"]}
+    pod["metadata"] |= {"name": "model", "namespace": namespace}
+    kubernetes.kubectl("create", "--dry-run=server", "-f", "-", input=json.dumps(pod))
 
 
 def wait_for(screen: IO[bytes], text: bytes) -> None:

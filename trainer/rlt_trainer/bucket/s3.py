@@ -66,7 +66,8 @@ def get_server(bucket: RunBucket) -> str:
 class S3Objects:
     """The objects below a URL s3://BUCKET/PREFIX."""
 
-    def __init__(self, bucket: RunBucket, *, max_retries: int | None = None) -> None:
+    def __init__(self, bucket: RunBucket, *, max_retries: int | None = None, keys: Keys | None = None) -> None:
+        """`keys`: default: from the environment."""
         import obstore  # an optional package: extras.py
         from obstore.exceptions import AlreadyExistsError, BaseError
         from obstore.store import S3Store
@@ -78,9 +79,13 @@ class S3Objects:
         self._server = get_server(bucket)
         self._name, _, self._prefix = bucket.url.removeprefix("s3://").partition("/")
         self._region = get_region()
+        self._keys = keys or Keys.find(os.environ, region=self._region)
         count = MAX_RETRIES if max_retries is None else max_retries
         retries: RetryConfig = {"max_retries": count, "retry_timeout": RETRY_TIMEOUT}
         config: S3Config = {"region": self._region}
+        if keys:
+            config["access_key_id"] = keys.key_id
+            config["secret_access_key"] = keys.secret
         if bucket.endpoint:
             config["aws_endpoint_url_s3"] = bucket.endpoint  # replaces AWS_ENDPOINT_URL_S3 of the environment
         with self._explain("opened"):
@@ -140,11 +145,10 @@ class S3Objects:
 
     def abort_uploads(self) -> int:
         """Abort the multipart uploads below the prefix, for which obstore has no request. 0: none, or no keys."""
-        keys = Keys.find(os.environ, region=self._region)
-        if keys is None:
+        if self._keys is None:
             return 0
         with self._explain("listed"):
-            return abort_uploads(keys, self._server, self._name, f"{self._prefix}/")
+            return abort_uploads(self._keys, self._server, self._name, f"{self._prefix}/")
 
     @contextmanager
     def _explain(self, action: str, key: str = "") -> Iterator[None]:

@@ -29,6 +29,7 @@ from rlt_trainer.driver.experience import TrainingBatch, build_experience
 from rlt_trainer.driver.gates import judge_suites
 from rlt_trainer.driver.generation import RolloutGenerator
 from rlt_trainer.driver.metrics import compute_update_metrics
+from rlt_trainer.driver.publishing import publish_model
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.start import start_workers
 from rlt_trainer.driver.suite_scores import score_suites
@@ -308,7 +309,9 @@ class Trainer:
         self.run_directory.check_lease()
         self.workers.all(TrainWorker.export, export)
         self.reporter.exported(export)
-        self.reporter.gates(total, judge_suites(self.run_directory.path, self.config.evaluation, total))
+        gates = judge_suites(self.run_directory.path, self.config.evaluation, total)
+        self.reporter.gates(total, gates)
+        publish_model(self.config, self.workers, self.run_directory, self.reporter, gates)
         self.engines.close()
         self.workers.all(TrainWorker.close)
         self.reporter.stage("finished", f"{total} steps done")

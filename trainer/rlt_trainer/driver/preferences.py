@@ -20,6 +20,7 @@ from rlt_trainer.data.suites import Suite, list_due
 from rlt_trainer.driver.checkpointing import Checkpoints
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.metrics import compute_length_metrics, compute_update_metrics
+from rlt_trainer.driver.publishing import publish_model
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.start import start_workers
 from rlt_trainer.driver.termination import Termination
@@ -191,5 +192,6 @@ class PreferenceTrainer:
         self.run_directory.check_lease()
         self.workers.all(TrainWorker.export, export)
         self.reporter.exported(export)
+        publish_model(self.config, self.workers, self.run_directory, self.reporter)
         self.workers.all(TrainWorker.close)
         self.reporter.stage("finished", f"{self.config.training.total_steps} steps done")

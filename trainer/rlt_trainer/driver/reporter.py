@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rlt_api.spec.training_config import BrokenMetricRule, GateResult, ProgressReport
+from rlt_api.spec.training_config import BrokenMetricRule, GateResult, ProgressReport, PublicationResult
 from rlt_api.spec.training_config import PhaseSeconds as ReportedPhases
 from rlt_api.status.job_status import ProgressMetrics
 from rlt_pod.report.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
@@ -199,6 +199,12 @@ class Reporter:
         self._run.write_gates(step, gates)
         results = [GateResult(suite=suite, passed=gate.passed, evidence=gate.evidence) for suite, gate in gates.items()]
         self._publish(gates=results)
+
+    def published(self, results: Sequence[PublicationResult]) -> None:
+        """Report where the exported model is published, or why it is not."""
+        for each in results:
+            print(f"[publish] {each.url}: {each.error or each.revision}", flush=True)
+        self._publish(published=list(results))
 
     def print_last(self) -> None:
         """Close sinks and traces, and print the last report, which stays readable after the server stops."""

@@ -59,6 +59,7 @@ from rlt_trainer.policy.families import (
     validate_router_replay,
 )
 from rlt_trainer.policy.liger import validate_liger
+from rlt_trainer.publishing.publish import open_places
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import find_shape
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -112,6 +113,8 @@ def _run(config: TrainingConfig, server: ProgressServer, *, local: bool, executi
         architecture = load_config(config.model)
         if config.evaluate_only is None:
             _validate_training(config, architecture)
+        for place in open_places(config):
+            place.check()
         path = config.model.path or "fromSeed"
         validate_tokenizer(tokenizer, architecture.get_text_config().vocab_size, path=path)
         warn_about_end_of_text(tokenizer, find_eos_tokens(config.model, architecture), path=path)

@@ -1,7 +1,8 @@
-"""Reading of a run's responses and spans from its directory (run_directory.py), as JSON lines."""
+"""Reading of a run's metrics, responses and spans from its directory (run_directory.py), as JSON lines."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,6 +19,13 @@ _ROLLOUTS = re.compile(r"step-(\d+)\.jsonl")
 def has_metrics(run: Path, step: int) -> bool:
     """Whether metrics.jsonl has a complete line of the step."""
     return any(number == step for number, _ in iterate_steps(run / METRICS_FILE))
+
+
+def read_metrics(run: Path, step: int) -> dict[str, float]:
+    """Read the finite metrics of a step. Empty if metrics.jsonl has no complete line of it."""
+    lines = [line for number, line in iterate_steps(run / METRICS_FILE) if number == step]
+    found = json.loads(lines[-1]) if lines else {}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def read_rollouts(run: Path, step: int) -> bytes | None:

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers.utils.logging import disable_progress_bar
 
 from rlt_api.blocks.checkpoint import Checkpoint
-from rlt_api.spec.training_config import TrainingConfig
+from rlt_api.spec.training_config import PublicationResult, TrainingConfig
 from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.routes import Routes
 from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
@@ -43,6 +43,7 @@ from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.config import load_image_processor, resolve_critic_model, resolve_teacher_model
 from rlt_trainer.policy.mesh import create_mesh, set_collective_timeout
 from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
+from rlt_trainer.publishing.publish import publish_folder
 from rlt_trainer.rollout.delta_channel import join_group
 from rlt_trainer.rollout.shared_channel import SharedSender
 from rlt_trainer.rollout.weight_channel import GroupAddress, SharedAddress, WeightSender, send_weights
@@ -396,7 +397,12 @@ class TrainWorker:
             export(self._actor.model, self._tokenizer, directory, self._dtype)
         if self._objects and self._rank == 0:
             replace_folder(self._objects, directory, f"{directory.name}/")
-            shutil.rmtree(directory)
+            if not self._config.publish:
+                shutil.rmtree(directory)
+
+    def publish(self, directory: Path, card: str) -> list[PublicationResult]:
+        """Publish the exported model, on rank 0, which has written it."""
+        return publish_folder(self._config, directory, card)
 
     def close(self) -> None:
         """Release all resources."""

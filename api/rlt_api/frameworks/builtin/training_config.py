@@ -44,6 +44,8 @@ def build_training_config(spec: RLTrainingJobSpec, run: Run) -> TrainingConfig:
         rollout=spec.rollout,
         checkpoint=spec.checkpoint,
         observability=spec.observability,
+        publish=spec.publish or None,
+        image=spec.cluster.image if spec.publish else None,
     )
 
 
