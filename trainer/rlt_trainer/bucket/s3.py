@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlt_api.spec.training_config import RunBucket
-from rlt_trainer.bucket.leftovers import Keys, abort_uploads
+from rlt_pod.download.identity import get_region
+from rlt_pod.download.signature import Keys
+from rlt_trainer.bucket.leftovers import abort_uploads
 from rlt_trainer.bucket.objects import BucketError
 
 if TYPE_CHECKING:
@@ -31,9 +33,6 @@ MAX_PARTS = 10_000
 """https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html"""
 RANGE_BYTES = 64 * 2**20
 """Bytes that one request of a file downloads."""
-REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
-DEFAULT_REGION = "us-east-1"
-"""The region of buckets, if none is set: servers other than Amazon's have this one."""
 
 FIXES = {
     ("NoSuchBucket",): "Create the bucket, or correct spec.storage.bucket.",
@@ -51,11 +50,6 @@ FIXES = {
 }
 """Error codes of S3, and exceptions of obstore -> what to do."""
 DEFAULT_FIX = "Verify spec.storage.bucket, endpoint and secretName, that the pods can reach the server, and its log."
-
-
-def get_region() -> str:
-    """Return the region of the bucket."""
-    return next((os.environ[each] for each in REGION if os.environ.get(each)), DEFAULT_REGION)
 
 
 def get_server(bucket: RunBucket) -> str:
