@@ -11,6 +11,7 @@ from rlt_api.findings.masking import MASK
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import downloads_to_each_pod
 from rlt_api.spec.pod_variables import list_pod_variables
 from rlt_api.spec.worker_groups import rollout_group
 from rlt_core import names
@@ -137,9 +138,11 @@ def _build_secret_env(observability: Observability) -> list[Manifest]:
 
 
 def _build_bucket_env(spec: RLTrainingJobSpec, group: WorkerGroup | None) -> list[Manifest]:
-    """The keys of storage.bucket, for the head and the pods that train: pods that only generate do not use it."""
+    """The keys of storage.secretName, for the pods that use a bucket: the head, the pods that train if the run has one,
+    and all pods if each of them downloads models and data."""
     name = spec.storage.secret_name
-    if name is None or (group is not None and group is rollout_group(spec)):
+    trains = spec.storage.bucket is not None and group is not rollout_group(spec)
+    if name is None or not (group is None or trains or downloads_to_each_pod(spec)):
         return []
     return [_build_reference(key, "secretKeyRef", KeyReference(name=name, key=key)) for key in BUCKET_KEYS]
 
