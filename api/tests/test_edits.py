@@ -21,6 +21,8 @@ NEEDS_A_DECISION = {
     "spec.data.hub.name": "the data set",
     "spec.data.preset": "the data with pairs",
     "spec.data.files[0]": "where the file is",
+    "spec.evaluation[0].data.files[63]": "where the files are",
+    "spec.framework.prepare": "which steps to join",
     "spec.evaluation[0].data": "the data",
     "spec.evaluation[0].data.files[0]": "where the file is",
     "spec.evaluation[0].data.preset": "the data with pairs",

@@ -10,6 +10,7 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import list_objects
 from rlt_api.validation.resolved_spec import (
     MUTABLE_FIELDS,
     build_resolved_spec,
@@ -44,10 +45,13 @@ def test_the_resolved_spec_has_the_values_of_the_merged_spec(job: dict[str, Any]
     assert merged
     assert read
     dependent = {"rewards": read.rewards, "training": read.training, "framework": read.framework}
+    if list_objects(merged):  # its paths are the files of the download
+        assert not list_objects(read)
+        dependent["data"] = read.data
     assert read == merged.model_copy(update=dependent)
     assert (merged.rewards or read.rewards) == read.rewards
     added = [step for step in read.framework.prepare if step not in merged.framework.prepare]
-    assert {step.name for step in added} <= {"download-model", "download-data"}
+    assert {step.name for step in added} <= {"download-model", "download-data", "download-objects"}
     assert merged.framework.model_copy(update={"prepare": read.framework.prepare}) == read.framework
     small = {"ppo_mini_batch_size": merged.training.ppo_mini_batch_size or read.training.ppo_mini_batch_size}
     assert merged.training.model_copy(update=small) == read.training

@@ -55,11 +55,11 @@ def read_request(given: dict[str, Any], *, ask: bool) -> Request | None:
 def _ask(given: dict[str, Any]) -> dict[str, Any]:
     """Ask for what is not given, on standard error."""
     questions: dict[str, tuple[str, Any, Any]] = {
-        "model": ("Model on the hub, or folder in the pods", DEFAULT_MODEL, str),
+        "model": ("Model on the hub, folder in the pods, or s3://BUCKET/PREFIX", DEFAULT_MODEL, str),
         "gpu": ("GPU", "h100", click.Choice([*GPUS])),
         "per_node": ("GPUs of a node", None, click.IntRange(1, 64)),
         "nodes": ("Nodes", 1, click.IntRange(1, 1024)),
-        "data": (f"Data: {', '.join(PRESETS)}, a hub name, or a file in the pods", PRESETS[0], str),
+        "data": (f"Data: {', '.join(PRESETS)}, a hub name, or a file in the pods or a bucket", PRESETS[0], str),
     }
     answers = dict(given)
     for name, (question, default, kind) in questions.items():

@@ -89,6 +89,14 @@ def test_model_and_data_may_be_in_the_image() -> None:
     assert job["spec"]["model"]["path"] == "/models/Qwen3-8B"
 
 
+def test_model_and_data_may_be_in_a_bucket() -> None:
+    runtime, _, job = write("--model", "s3://models/Qwen3-8B", "--data", "s3://data/train.jsonl")
+    assert job["spec"]["model"]["path"] == "s3://models/Qwen3-8B"
+    assert job["spec"]["data"]["files"] == ["s3://data/train.jsonl"]
+    resolved = build_resolved_spec(job["spec"], runtime["spec"])
+    assert [step["name"] for step in resolved["framework"]["prepare"]] == ["download-objects"]
+
+
 @pytest.mark.parametrize(("model", "steps"), [("Qwen/Qwen3-8B", ["download-model"]), ("/mnt/rlt/models/Qwen3-8B", [])])
 def test_the_operator_downloads_the_data_and_a_model_of_the_hub(model: str, steps: list[str]) -> None:
     runtime, _, job = write("--model", model)

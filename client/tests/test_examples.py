@@ -237,7 +237,7 @@ CONFIGS: dict[str, Callable[[Json], object]] = {
         config["checkpoint"]["resumeFromPath"].startswith("/mnt/rlt/runs/arithmetic-grpo-")
         and config["training"]["totalSteps"] > 100
     ),
-    "s3-data": lambda config: config["data"]["path"] == "/mnt/rlt/data/gsm8k",
+    "s3-data": lambda config: config["data"]["path"] == "/mnt/rlt/s3/datasets/gsm8k",
 }
 
 

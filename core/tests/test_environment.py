@@ -11,6 +11,7 @@ import observed as o
 import pytest
 from job_specs import BUILTIN, merged, separate_engines
 
+from rlt_api.validation.resolved_spec import build_resolved_spec, read_resolved_spec
 from rlt_core.children.environment import build_env
 from rlt_core.children.program import build_run
 from rlt_core.children.raycluster import build_ray_cluster
@@ -210,3 +211,27 @@ def test_the_keys_of_each_publication_have_other_names_than_those_of_the_bucket(
         listed = build_env(job, job.spec, mounted=True, group=group)
         found = {each["name"]: each["valueFrom"]["secretKeyRef"]["name"] for each in listed if "valueFrom" in each}
         assert found == secrets
+
+
+@pytest.mark.parametrize(
+    ("storage", "pods"),
+    [
+        ({"claimName": "c", "secretName": "s3"}, ["head"]),
+        ({"secretName": "s3"}, ["head", "training", "generating"]),
+        ({"bucket": "s3://runs/team-a", "secretName": "s3"}, ["head", "training", "generating"]),
+        ({"bucket": "s3://runs/team-a", "secretName": "s3", "modelCache": {"claimName": "m"}}, ["head", "training"]),
+    ],
+)
+def test_the_pods_that_download_have_the_keys(storage: dict[str, Any], pods: list[str]) -> None:
+    """The head downloads to a volume, and without one each pod does."""
+    model = {"path": "s3://models/Qwen3-8B"}
+    submitted = merged(BUILTIN, {**separate_engines(1, 1), "model": model, "storage": storage})
+    spec = read_resolved_spec(build_resolved_spec(submitted, None), {}).spec
+    assert spec
+    training, generating = spec.cluster.workers
+    groups = {"head": None, "training": training, "generating": generating}
+    environments = {
+        name: build_env(o.job(submitted), spec, mounted=True, group=group) for name, group in groups.items()
+    }
+    found = [name for name, env in environments.items() if any(each["name"] == "AWS_ACCESS_KEY_ID" for each in env)]
+    assert found == pods

@@ -237,6 +237,12 @@ def test_a_step_has_the_programs_of_the_archive() -> None:
     assert "rlt_pod/download/download.py" in zipfile.ZipFile(io.BytesIO(archive.stdout)).namelist()
 
 
+def test_one_node_downloads_objects_to_the_shared_storage() -> None:
+    job = launch("sum", {**BUILTIN, "model": {"path": "s3://models/tiny"}}, programs="/tmp/rlt.pyz")
+    step = "  python3 /tmp/rlt.pyz download --to /mnt/rlt/s3 --model spec.model.path=s3://models/tiny\n"
+    assert step in job.files[job.program]
+
+
 @pytest.mark.parametrize("build", [build_ray_script, build_docker_script])
 def test_the_end_of_a_script_is_the_archive_of_programs(build: Callable[[Launch], str], tmp_path: Path) -> None:
     """The script runs in bash; a program in the place of Ray and Docker does what is submitted."""

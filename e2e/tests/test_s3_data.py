@@ -1,13 +1,11 @@
-"""The step of examples/28-s3-data.yaml copies data from a real S3-compatible server, and the trainer reads it."""
+"""The job of examples/28-s3-data.yaml downloads data from a real S3-compatible server, and the trainer reads it."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,10 @@ from in_process import train
 from pyarrow import fs  # type: ignore[import-untyped]
 
 from rlt import Job
-from rlt_api.spec.training_config import CONFIG_FILE, TrainingConfig
-from rlt_core.knowledge.diagnosis import diagnose_logs
+from rlt_api.spec.training_config import CONFIG_FILE, PROGRAMS_PATH, TrainingConfig
+from rlt_api.validation.resolved_spec import build_resolved_spec
 from rlt_e2e.cluster.s3_server import s3_server
+from rlt_operator.diagnosis.progress import extract_error
 from rlt_trainer.data.gsm8k import read_gsm8k_rows
 
 pytestmark = pytest.mark.slow
@@ -29,31 +28,29 @@ ROWS = [{"question": f"What is {n} + 1?", "answer": f"{n} + 1 = {n + 1}\n#### {n
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The server with the objects that the header of the example names. Yields the variables of its clients."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as variables:
-        s3 = fs.S3FileSystem(
-            access_key=variables["AWS_ACCESS_KEY_ID"],
-            secret_key=variables["AWS_SECRET_ACCESS_KEY"],
-            endpoint_override=variables["AWS_ENDPOINT_URL_S3"],
-            allow_bucket_creation=True,
-        )
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of the server with the objects that the header of the example names. The variables of its clients are
+    set."""
+    with s3_server(tmp_path_factory.mktemp("s3")) as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        s3 = fs.S3FileSystem(endpoint_override=variables["AWS_ENDPOINT_URL_S3"], allow_bucket_creation=True)
         s3.create_dir("datasets")
         for split, rows in (("train", ROWS), ("test", ROWS[:1])):
             with s3.open_output_stream(f"datasets/gsm8k/{split}.jsonl") as file:
                 file.write("".join(f"{json.dumps(row)}\n" for row in rows).encode())
-        yield variables
+        yield variables["AWS_ENDPOINT_URL_S3"]
 
 
-def copy_data(storage: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run the step with the variables of the job, whose storage is `storage`."""
-    spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
-    assert {each["name"] for each in spec["cluster"]["env"]} == set(variables)
-    (step,) = spec["framework"]["prepare"]
-    program, *arguments = step["command"]
-    assert program == "python3"
-    command = [sys.executable, *(each.replace("/mnt/rlt", str(storage)) for each in arguments)]
-    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+def download(storage: Path, endpoint: str) -> subprocess.CompletedProcess[str]:
+    """Run the step that the operator adds, with `storage` as the volume and the variables of this process."""
+    manifest = yaml.safe_load(EXAMPLE.read_text())
+    (step,) = build_resolved_spec(manifest["spec"], None)["framework"]["prepare"]
+    *program, name, option, root = step["command"][:5]
+    assert (program, name, option) == (["python3", PROGRAMS_PATH], "download", "--to")
+    arguments = ["--to", root.replace("/mnt/rlt", str(storage)), *step["command"][5:]]
+    arguments[arguments.index("--endpoint") + 1] = endpoint
+    return subprocess.run([sys.executable, "-m", "rlt_pod", "download", *arguments], capture_output=True, text=True)
 
 
 def build_config(storage: Path) -> TrainingConfig:
@@ -67,19 +64,21 @@ def build_config(storage: Path) -> TrainingConfig:
     return TrainingConfig.model_validate(parsed)
 
 
-def test_the_step_copies_the_objects_that_the_trainer_reads(server: dict[str, str], tmp_path: Path) -> None:
-    done = copy_data(tmp_path, server)
+def test_the_trainer_reads_what_the_step_downloads(server: str, tmp_path: Path) -> None:
+    done = download(tmp_path, server)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.split()) == ["test.jsonl", "train.jsonl"]
-    folder = tmp_path / "data/gsm8k"
+    folder = tmp_path / "s3/datasets/gsm8k"
     assert [len(read_gsm8k_rows(folder, split)) for split in ("train", "test")] == [3, 1]
     config = build_config(tmp_path)
     assert config.data.path == str(folder)
     assert [step["step"] for step in train(config)] == [1, 2]
 
 
-def test_a_wrong_key_fails_the_step_with_a_known_failure(server: dict[str, str], tmp_path: Path) -> None:
-    done = copy_data(tmp_path, {**server, "AWS_SECRET_ACCESS_KEY": "another"})
+def test_a_wrong_key_fails_the_step(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    done = download(tmp_path, server)
     assert done.returncode == 1
-    assert [finding.code for finding in diagnose_logs([io.BytesIO(done.stderr.encode())])] == ["ObjectStorageDenied"]
-    assert not list((tmp_path / "data/gsm8k").iterdir())
+    error = extract_error(done.stdout + done.stderr)
+    assert error.startswith("error: s3://datasets/gsm8k cannot be read: SignatureDoesNotMatch: ")
+    assert "in the Secret spec.storage.secretName" in error
+    assert not list(tmp_path.glob("s3/datasets/**/*"))

@@ -15,7 +15,7 @@ from rlt_core.children.config_map import build_config_map
 from rlt_core.children.preflight_file import uses_bfloat16
 from rlt_core.children.preflight_inputs import list_data_files, list_model_folders
 from rlt_operator.reconcile.plan import plan
-from rlt_pod.preflight.expected import Expected, Group, Repository, parse_expected
+from rlt_pod.preflight.expected import Expected, Group, ObjectPath, Repository, parse_expected
 
 BASIC = {"level": "basic"}
 
@@ -144,6 +144,25 @@ def test_the_files_of_suites_are_checked() -> None:
 def test_the_repositories_on_the_hub_are_checked(changes: dict[str, Any], expected: list[Repository]) -> None:
     spec = {**(o.SPEC if "model" in changes else {"cluster": o.SPEC["cluster"]}), **changes}
     assert expected_of({**spec, "preflight": {"level": "basic"}}).repositories == expected
+
+
+def test_models_and_data_in_a_bucket_are_checked_if_no_step_downloads_them() -> None:
+    """Checks alone cannot train: the files are not downloaded."""
+    checks = {"level": "full", "only": True}
+    data = {"files": ["s3://data/a.jsonl", "/b.jsonl"]}
+    storage = {"endpoint": "http://minio:9000"}
+    paths = {"model": {"path": "s3://models/q"}, "data": data}
+    expected = expected_of({**o.SPEC, **paths, "storage": storage, "preflight": checks})
+    assert expected.objects == [
+        ObjectPath("spec.model.path", "s3://models/q", True),
+        ObjectPath("spec.data.files[0]", "s3://data/a.jsonl", False),
+    ]
+    assert expected.endpoint == "http://minio:9000"
+    assert (expected.models, expected.data_files, expected.repositories) == ([], ["/b.jsonl"], [])
+    assert expected.trial is None
+    assert [each.reason for each in expected.not_possible] == [
+        "spec.model.path is in a bucket, and is not downloaded with preflight.only."
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from test_checkpoint_kill import metrics, read_until_step
 
 from rlt_api.spec.training_config import RunBucket, TrainingConfig
 from rlt_e2e.cluster.s3_server import SECRET_KEY, s3_server
+from rlt_pod.download.signature import Keys
 from rlt_pod.preflight.facts.bucket import measure_bucket
 from rlt_trainer.__main__ import TERMINATED
 from rlt_trainer.bucket import leftovers, s3
-from rlt_trainer.bucket.leftovers import Keys
 from rlt_trainer.bucket.objects import BucketError
 from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.telemetry.bucket_lease import BucketLease

@@ -17,8 +17,8 @@ from loopback_hub import LoopbackHub, loopback_hub
 from rlt_api.blocks.publish import name_variable
 from rlt_api.spec.training_config import ProgressReport, RunBucket, TrainingConfig
 from rlt_e2e.cluster.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
+from rlt_pod.download.signature import Keys
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
-from rlt_trainer.bucket.leftovers import Keys
 from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.evaluation.gate import Gate
 from rlt_trainer.publishing.bucket import MARK

@@ -84,10 +84,11 @@ class Data(ApiModel):
     data sets, from path or, without it, from the Hugging Face hub: openai/gsm8k and DigitalLearningGmbH/MATH-lighteval.
     """
     path: Text | None = None
-    """The folder in the pods with the published files of preset gsm8k (train.jsonl, test.jsonl) or math. Default: the
-    data set is downloaded from the hub."""
+    """The folder in the pods, or prefix of a bucket, with the published files of preset gsm8k (train.jsonl, test.jsonl)
+    or math. Default: the data set is downloaded from the hub."""
     files: Files | None = None
-    """Parquet or JSON Lines files in the pods for training: verl's data.train_files."""
+    """Parquet or JSON Lines files for training, in the pods or in a bucket (s3://BUCKET/KEY): verl's
+    data.train_files."""
     hub: HubDataset | None = None
     """A data set on the Hugging Face hub."""
     inline: Annotated[list[InlineExample], Field(min_length=1, max_length=1024)] | None = None

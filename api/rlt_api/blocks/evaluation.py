@@ -34,10 +34,10 @@ class EvaluationData(ApiModel):
     preset: Literal["arithmetic", "bandit", "calculator", "digits", "gsm8k", "math"] | None = None
     """The test split of a built-in data set, as in spec.data."""
     path: Text | None = None
-    """The folder in the pods with the published files of preset gsm8k or math. Default: the data set is downloaded from
-    the hub."""
+    """The folder in the pods, or prefix of a bucket, with the published files of preset gsm8k or math. Default: the
+    data set is downloaded from the hub."""
     files: Files | None = None
-    """Parquet or JSON Lines files in the pods: verl's data.val_files."""
+    """Parquet or JSON Lines files in the pods or in a bucket: verl's data.val_files."""
     hub: HubTestSet | None = None
     """A data set on the Hugging Face hub."""
     prompt_key: Column | None = None

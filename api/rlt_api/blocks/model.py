@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from rlt_api.model import ApiModel, Positive, cel
 
 ModelPath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
-"""A folder in the pods with a Hugging Face model, or a name on the Hugging Face hub."""
+"""A folder in the pods or a prefix of a bucket with a Hugging Face model, or a name on the Hugging Face hub."""
 
 
 class SeededModel(ApiModel):
@@ -69,7 +69,8 @@ class Model(ApiModel):
     model_config = cel(("!has(self.path) || !has(self.fromSeed)", "must have exactly one of path and fromSeed"))
 
     path: ModelPath | None = None
-    """A folder in the pods with a Hugging Face model and tokenizer, or a name on the Hugging Face hub."""
+    """A folder in the pods with a Hugging Face model and tokenizer, a prefix of a bucket such as s3://models/Qwen3-8B,
+    or a name on the Hugging Face hub."""
     from_seed: SeededModel | None = None
     """A small Qwen3 with random weights from a seed and a byte-level tokenizer, for demonstrations and tests."""
     revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None

@@ -52,11 +52,12 @@ class Storage(ApiModel):
     a run are below runs/NAME-UID, with the names of the run directory, which then is on the disk of each pod. Only for
     framework builtin."""
     endpoint: Url | None = None
-    """URL of the bucket's server, such as https://minio.storage:9000. Default: Amazon's S3."""
+    """URL of the server for bucket, and for models and data with paths such as s3://bucket/prefix: for example
+    https://minio.storage:9000. Default: Amazon's S3."""
     secret_name: ObjectName | None = None
-    """Secret in the job's namespace with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the bucket, which the
-    head and pods that train get as variables. Default: none; they use the identity of their service account or
-    node."""
+    """Secret in the job's namespace with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the buckets, which the
+    pods that use them get as variables: the head, and without a shared volume the pods that train, or download.
+    Default: none; they use the identity of their service account or node."""
     mount_path: AbsolutePath = "/mnt/rlt"
     """Mount path in the pods."""
     model_cache: ModelCache | None = None

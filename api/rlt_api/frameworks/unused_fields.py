@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from rlt_api.blocks.training import Training
 from rlt_api.frameworks.mapping import Setting
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import SCHEME
 
 Unused = tuple[str, bool, str]
 """Path of a field, whether the spec gives it, and why it has no effect."""
@@ -22,7 +23,7 @@ def warn_unused(spec: RLTrainingJobSpec, list_own: Callable[[RLTrainingJobSpec],
 def warn_remote_code(spec: RLTrainingJobSpec, title: str) -> Iterator[str]:
     """Warn about trustRemoteCode false for a framework that always runs the model's code."""
     model = spec.model
-    if model and not model.trust_remote_code and not (model.path or "").startswith("/"):
+    if model and not model.trust_remote_code and not (model.path or "").startswith(("/", SCHEME)):
         yield f"spec.model.trustRemoteCode: false: {title} always runs code from the model's repository; use a folder"
 
 

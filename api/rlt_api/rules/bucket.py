@@ -10,6 +10,7 @@ from rlt_api.findings.kinds import effect_only_with, not_used
 from rlt_api.rules.choices import TYPE
 from rlt_api.rules.storage import CLAIM, CLASS, MOUNT, RESUME, RESUME_FROM_JOB, SIZE
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import list_objects
 
 BUCKET = "spec.storage.bucket"
 RULE = "bucket"
@@ -18,15 +19,17 @@ WITHOUT: Edit = {BUCKET: None, "spec.storage.endpoint": None, "spec.storage.secr
 
 
 def validate_bucket(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """A bucket replaces storage.claimName and storage.storageClassName, and endpoint and secretName are for it alone.
-    Only framework builtin writes to a bucket."""
+    """A bucket replaces storage.claimName and storage.storageClassName. endpoint and secretName are for it, and for
+    models and data with paths such as s3://bucket/prefix. Only framework builtin writes to a bucket."""
     storage = spec.storage
     if storage.bucket is None:
+        if list_objects(spec):
+            return
         for name, value in (("endpoint", storage.endpoint), ("secretName", storage.secret_name)):
             if value is not None:
-                yield effect_only_with(
-                    f"spec.storage.{name}", "bucket", value=value, instead="add bucket", rule=RULE, involved=(BUCKET,)
-                )
+                field = f"spec.storage.{name}"
+                other = "bucket or a path that begins with s3://"
+                yield effect_only_with(field, other, value=value, instead="add bucket", rule=RULE, involved=(BUCKET,))
         return
     volumes: dict[str, tuple[str | None, Edit]] = {
         CLAIM: (storage.claim_name, {CLAIM: None}),

@@ -1,4 +1,4 @@
-"""Where models and data are: a folder or file in the pods, or a name on the Hugging Face hub."""
+"""Where models and data are: a folder or file in the pods, objects of a bucket, or a name on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rlt_api.blocks.evaluation import EvaluationData
 from rlt_api.findings.finding import Finding, printable, use
 from rlt_api.rules.evaluation import list_suite_data
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import SCHEME, is_object_url
 
 HUB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})?")
 """[owner/]name, as huggingface_hub's validate_repo_id accepts it."""
@@ -22,11 +23,14 @@ SUFFIXES = (".parquet", ".jsonl", ".json")
 WEIGHT_FILES = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".ckpt", ".json")
 """Names of files in the folder of a model."""
 VOLUME = "put it on a volume of spec.storage, and use its absolute path in the pods"
+NO_PATH = "is neither an absolute path in the pods nor a URL s3://BUCKET/KEY"
+NO_URL = "is not the URL of objects"
+URL_FIX = "write s3://BUCKET/KEY, with letters, digits and -_.=+@ in the key"
 
 
 def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """model.path, critic.modelPath, distillation.modelPath and rewards[].model must be absolute paths in the pods or
-    names on the Hugging Face hub. Other locations, such as s3://, are not read."""
+    """model.path, critic.modelPath, distillation.modelPath and rewards[].model must be absolute paths in the pods,
+    prefixes of a bucket (s3://bucket/prefix), or names on the Hugging Face hub."""
     critic = spec.algorithm.critic
     distillation = spec.algorithm.distillation
     paths = {
@@ -37,15 +41,19 @@ def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     }
     for field, path in paths.items():
         if path is not None and (suffix := PurePosixPath(path).suffix) in WEIGHT_FILES:
-            folder = str(PurePosixPath(path).parent)
+            folder = path.rpartition("/")[0]
+            has_folder = path.startswith("/") or is_object_url(folder)
             message = f"is a file ({suffix}), and the folder with config.json and the weights is meant"
-            fix = f"use {folder}" if path.startswith("/") else f"{VOLUME}, or the name on the hub"
-            edits = use(field, folder) if path.startswith("/") else ()
+            fix = f"use {folder}" if has_folder else f"{VOLUME}, or the name on the hub"
+            edits = use(field, folder) if has_folder else ()
             yield Finding(field, printable(path), message, fix, rule="model-path", edits=edits)
             continue
-        if path is None or path.startswith("/") or is_hub_name(path):
+        if path is None or path.startswith("/") or is_object_url(path) or is_hub_name(path):
             continue
-        message = "is neither an absolute path in the pods nor a name on the Hugging Face hub"
+        if path.startswith(SCHEME):
+            yield Finding(field, printable(path), NO_URL, URL_FIX, rule="model-path")
+            continue
+        message = "is neither an absolute path in the pods, nor a prefix of a bucket (s3://), nor a name on the hub"
         name, revision = find_hub_name(path)
         fix = f"use {name}" if name else f"{VOLUME}, or the name on the hub"
         if name and revision and field == "spec.model.path":
@@ -55,14 +63,14 @@ def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_data_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """files and path of data and of evaluation[].data must be absolute paths in the pods. Files are Parquet (.parquet)
-    or JSON lines (.jsonl, .json), without patterns."""
+    """files and path of data and of evaluation[].data must be absolute paths in the pods, or keys and prefixes of a
+    bucket (s3://bucket/key). Files are Parquet (.parquet) or JSON lines (.jsonl, .json), without patterns."""
     files = dict(list_files(spec))
     rule = "data-files"
     for field, path in files.items():
         suffix = PurePosixPath(path).suffix
-        if not path.startswith("/"):
-            yield Finding(field, printable(path), "is not an absolute path in the pods", VOLUME, rule=rule)
+        if not path.startswith(("/", SCHEME)):
+            yield Finding(field, printable(path), NO_PATH, VOLUME, rule=rule)
         elif "*" in path or "?" in path:
             message = "is a pattern, and only names of files are read"
             yield Finding(field, printable(path), message, "list the files", rule=rule)
@@ -70,9 +78,13 @@ def validate_data_files(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             message = f"is not a file of type {', '.join(SUFFIXES)}"
             fix = "convert it to Parquet or JSON lines" if suffix else "list the files in it, or add the suffix"
             yield Finding(field, printable(path), message, fix, rule=rule)
+        elif path.startswith(SCHEME) and not is_object_url(path):
+            yield Finding(field, printable(path), NO_URL, URL_FIX, rule=rule)
     for field, path in list_folders(spec):
-        if not path.startswith("/"):
-            yield Finding(field, printable(path), "is not an absolute path in the pods", VOLUME, rule=rule)
+        if path.startswith(SCHEME) and not is_object_url(path):
+            yield Finding(field, printable(path), NO_URL, URL_FIX, rule=rule)
+        elif not path.startswith(("/", SCHEME)):
+            yield Finding(field, printable(path), NO_PATH, VOLUME, rule=rule)
 
 
 def list_files(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str]]:

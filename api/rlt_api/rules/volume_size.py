@@ -9,6 +9,7 @@ from rlt_api.model import quantity_value
 from rlt_api.rules.memory_parts import GIB, Part
 from rlt_api.rules.model_size import model_size
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import SCHEME, find_root
 
 CHECKPOINT_BYTES = 12
 """Bytes of a parameter in a checkpoint: float32, with Adam's two moments."""
@@ -70,10 +71,12 @@ def list_volume_parts(spec: RLTrainingJobSpec) -> list[Part]:
 
 
 def _is_on_volume(spec: RLTrainingJobSpec) -> bool:
-    """Whether the PVC has the files of the model: its folder, or the cache of the hub."""
+    """Whether the PVC has the files of the model: its folder, or a download."""
     storage = spec.storage
     path = (spec.model.path if spec.model else None) or ""
-    folder = path if path.startswith("/") else storage.hf_home
+    folder = storage.hf_home
+    if path.startswith(("/", SCHEME)):
+        folder = find_root(spec) if path.startswith(SCHEME) else path
     if not path or (folder is None and storage.model_cache is not None):
         return False
     return folder is None or f"{folder}/".startswith(f"{storage.mount_path.rstrip('/')}/")

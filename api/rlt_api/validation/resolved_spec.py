@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from rlt_api.blocks.framework import MAX_STEPS
 from rlt_api.blocks.rewards import Reward
 from rlt_api.findings.finding import Finding, printable
 from rlt_api.frameworks.registry import get_framework
@@ -21,6 +22,7 @@ from rlt_api.schema.normalize import normalize
 from rlt_api.spec.hub_downloads import build_download_steps
 from rlt_api.spec.immutability import IMMUTABLE_BLOCKS
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import build_object_step, find_root, replace_by_files
 from rlt_api.spec.runtime import resolve
 from rlt_api.spec.training_config import PRESET_REWARD
 from rlt_api.validation.structure import convert_errors
@@ -102,5 +104,9 @@ def _add_dependent_defaults(resolved: dict[str, Any], spec: RLTrainingJobSpec) -
         resolved["rewards"] = [Reward(name=PRESET_REWARD[spec.data.preset]).model_dump(mode="json", by_alias=True)]
     if spec.training.ppo_mini_batch_size is None:
         resolved["training"]["ppoMiniBatchSize"] = spec.training.train_batch_size
-    downloads = [step.model_dump(mode="json", by_alias=True) for step in build_download_steps(spec)]
-    resolved["framework"]["prepare"][:0] = downloads
+    downloads = build_download_steps(spec)
+    if objects := build_object_step(spec):
+        given = len(spec.framework.prepare)
+        downloads = [objects, *downloads[: MAX_STEPS - 1 - given]]
+        replace_by_files(resolved, find_root(spec))
+    resolved["framework"]["prepare"][:0] = [step.model_dump(mode="json", by_alias=True) for step in downloads]

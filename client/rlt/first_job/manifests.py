@@ -20,6 +20,7 @@ from rlt_api.rules.model_shape import model_shape
 from rlt_api.rules.volume_size import list_volume_parts
 from rlt_api.schema.crd import GROUP, KIND, RUNTIME_KIND, VERSION
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import SCHEME
 from rlt_api.spec.worker_groups import training_group
 from rlt_api.validation.validate import validate_job
 
@@ -154,7 +155,7 @@ def _draft_job(request: Request) -> dict[str, Any]:
 def _find_source(data: str) -> dict[str, Any]:
     if data in PRESETS:
         return {"preset": data}
-    return {"files": [data]} if data.startswith("/") else {"hub": {"name": data}}
+    return {"files": [data]} if data.startswith(("/", SCHEME)) else {"hub": {"name": data}}
 
 
 def _name_job(request: Request) -> str:
@@ -203,4 +204,6 @@ def _explain_job(request: Request, spec: RLTrainingJobSpec) -> list[str]:
     lines.append(f"- KV cache of an engine: {(cache_share(spec) or 0) * device / GIB:.3g} GiB")
     if request.data not in PRESETS:
         lines.append("The columns of the data are data.promptKey (prompt) and data.answerKey (answer).")
+    if any(each.startswith(SCHEME) for each in (request.model, request.data)):
+        lines.append("For a bucket that is not on AWS, or has keys in a Secret: storage.endpoint, storage.secretName.")
     return lines

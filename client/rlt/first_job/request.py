@@ -14,14 +14,14 @@ class Request:
     """Model, data and hardware of a first job."""
 
     model: str
-    """Name on the hub, or a folder in the pods."""
+    """Name on the hub, a folder in the pods, or a prefix of a bucket (s3://)."""
     gpu: str = "h100"
     """A name of GPUS."""
     per_node: int | None = None
     """GPUs of a node. None: as the usual node has."""
     nodes: int = 1
     data: str = "gsm8k"
-    """A preset, a name on the hub, or a file in the pods."""
+    """A preset, a name on the hub, or a file in the pods or a bucket."""
     lora: bool = False
     """Whether only adapters are trained."""
     parameters: str | None = None

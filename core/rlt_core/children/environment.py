@@ -12,6 +12,7 @@ from rlt_api.findings.masking import MASK
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.rules.environment import JOB_STOP_TIMEOUT
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import downloads_to_each_pod
 from rlt_api.spec.pod_variables import list_pod_variables
 from rlt_api.spec.worker_groups import rollout_group
 from rlt_core import names
@@ -58,7 +59,8 @@ def build_env(job: Job, spec: RLTrainingJobSpec, *, mounted: bool, group: Worker
         **{name: {"name": name, "value": value} for name, value in _list_fabric_variables(job, mounted=mounted)},
         **{name: {"name": name, "value": value} for name, value in values.items()},
         **{variable["name"]: variable for variable in _build_secret_env(spec.observability)},
-        **{variable["name"]: variable for variable in _build_output_env(spec, group)},
+        **{variable["name"]: variable for variable in _build_bucket_env(spec, group)},
+        **{variable["name"]: variable for variable in _build_publish_env(spec, group)},
     }
     user_names = {variable.name for variable in spec.cluster.env}
     return [
@@ -135,20 +137,26 @@ def _build_secret_env(observability: Observability) -> list[Manifest]:
     return [_build_reference("WANDB_API_KEY", "secretKeyRef", wandb.api_key)] if wandb else []
 
 
-def _build_output_env(spec: RLTrainingJobSpec, group: WorkerGroup | None) -> Iterator[Manifest]:
-    """The keys of storage.bucket and publish, for the head and the pods that train: pods that only generate use none
-    of them."""
+def _build_bucket_env(spec: RLTrainingJobSpec, group: WorkerGroup | None) -> list[Manifest]:
+    """The keys of storage.secretName, for the pods that use a bucket: the head, the pods that train if the run has one,
+    and all pods if each of them downloads models and data."""
+    name = spec.storage.secret_name
+    trains = spec.storage.bucket is not None and group is not rollout_group(spec)
+    if name is None or not (group is None or trains or downloads_to_each_pod(spec)):
+        return []
+    return [_build_reference(key, "secretKeyRef", KeyReference(name=name, key=key)) for key in BUCKET_KEYS]
+
+
+def _build_publish_env(spec: RLTrainingJobSpec, group: WorkerGroup | None) -> list[Manifest]:
+    """The keys of publish, for the head and the pods that train: pods that only generate do not publish."""
     if group is not None and group is rollout_group(spec):
-        return
-    keys = {key: (spec.storage.secret_name, key) for key in BUCKET_KEYS}
-    keys |= {
-        name_variable(index, key): (each.secret_name, key)
+        return []
+    return [
+        _build_reference(name_variable(index, key), "secretKeyRef", KeyReference(name=each.secret_name, key=key))
         for index, each in enumerate(spec.publish)
+        if each.secret_name is not None
         for key in each.keys
-    }
-    for variable, (secret, key) in keys.items():
-        if secret is not None:
-            yield _build_reference(variable, "secretKeyRef", KeyReference(name=secret, key=key))
+    ]
 
 
 def _build_variable(variable: EnvVar) -> Manifest:

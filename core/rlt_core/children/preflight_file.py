@@ -13,11 +13,18 @@ from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_m
 from rlt_api.rules.volume_size import checkpoint_bytes, count_checkpoints, export_bytes
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core import names
-from rlt_core.children.preflight_inputs import list_data_files, list_model_folders, list_repositories
+from rlt_core.children.preflight_inputs import (
+    list_data_files,
+    list_model_folders,
+    list_object_paths,
+    list_repositories,
+)
 from rlt_core.children.program import build_command
 from rlt_core.job import Job
 from rlt_pod.preflight.expected import Bucket, Engine, Expected, Group, NotPossible, Trial
 
+NOT_DOWNLOADED = "is in a bucket, and is not downloaded with preflight.only."
+IN_THE_JOB = "Use preflight.level full in the job itself."
 TRIAL_DIRECTORY = ".preflight-trial"
 """Folder of the stage training, in the run directory."""
 
@@ -45,6 +52,9 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
     framework = get_framework(spec)
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
     engine, trial = _plan_full(job, spec, run_directory) if level == "full" and not framework.trial else (None, None)
+    objects = list_object_paths(spec)
+    if level == "full" and framework.trial and objects:
+        trial = NotPossible("training-step", "training", f"{objects[0].field} {NOT_DOWNLOADED}", IN_THE_JOB)
     return Expected(
         level=level,
         head=Group("headgroup", 1, 0, 0, size_shared_memory(head).size),
@@ -63,10 +73,12 @@ def build_expected(job: Job, spec: RLTrainingJobSpec) -> Expected:
         checkpoints=count_checkpoints(spec),
         min_bus_bandwidth=bandwidth * 1e9 if bandwidth is not None else None,
         bfloat16=uses_bfloat16(spec),
-        trial=[*framework.trial] if level == "full" and framework.trial else None,
+        trial=[*framework.trial] if level == "full" and framework.trial and not objects else None,
         engine=engine if isinstance(engine, Engine) else None,
         framework_trial=trial if isinstance(trial, Trial) else None,
         bucket=_build_bucket(job, spec),
+        objects=objects,
+        endpoint=spec.storage.endpoint,
         not_possible=[each for each in (engine, trial) if isinstance(each, NotPossible)],
     )
 
@@ -88,7 +100,7 @@ def _plan_full(
     if spec.preflight.only and spec.framework.prepare:
         reason = "The steps of framework.prepare, whose files it may need, do not run with preflight.only."
         engine, trial = (
-            NotPossible(name, stage, reason, "Use preflight.level full in the job itself.")
+            NotPossible(name, stage, reason, IN_THE_JOB)
             for name, stage in (("engine", "services"), ("training-step", "training"))
         )
         return engine, trial

@@ -10,8 +10,9 @@ from rlt_api.blocks.evaluation import EvaluationData
 from rlt_api.frameworks.arguments import Program
 from rlt_api.frameworks.known_programs import find_program, get_record
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import SCHEME, list_objects
 from rlt_api.spec.preset_data import PRESET_HUB
-from rlt_pod.preflight.expected import Repository
+from rlt_pod.preflight.expected import ObjectPath, Repository
 
 OTHER_HUBS = ("VERL_USE_MODELSCOPE", "VLLM_USE_MODELSCOPE")
 """Variables that select ModelScope (verl/utils/import_utils.py, vllm/envs.py)."""
@@ -44,7 +45,8 @@ def list_repositories(spec: RLTrainingJobSpec) -> list[Repository]:
         **({critic.model_path: critic.model_revision} if critic and critic.model_path else {}),
         **({model.path: model.revision} if model and model.path else {}),
     }
-    models = [Repository(name, "model", revision) for name, revision in named.items() if not name.startswith("/")]
+    on_hub = {name: revision for name, revision in named.items() if not name.startswith(("/", SCHEME))}
+    models = [Repository(name, "model", revision) for name, revision in on_hub.items()]
     found = map(_find_hub, _list_data(spec))
     sets = [Repository(hub.name, "dataset", hub.revision) for hub in found if hub]
     return [*models, *dict.fromkeys(sets)]
@@ -63,7 +65,12 @@ def list_data_files(spec: RLTrainingJobSpec) -> list[str]:
     for each in _list_data(spec):
         paths += [each.path] if each.path and each.preset in PRESET_HUB else []
         paths += each.files or []
-    return list(dict.fromkeys(paths))
+    return list(dict.fromkeys(path for path in paths if not path.startswith(SCHEME)))
+
+
+def list_object_paths(spec: RLTrainingJobSpec) -> list[ObjectPath]:
+    """Return the models and data in a bucket that no step downloads: only a job of checks alone has such paths."""
+    return [ObjectPath(path.field, path.url, path.is_model) for path in list_objects(spec)]
 
 
 def _list_data(spec: RLTrainingJobSpec) -> Iterator[Data | EvaluationData]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import NODES, STEP
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_core import names
 from rlt_core.children.preflight_file import build_expected, has_preflight
@@ -27,13 +28,14 @@ def build_program(job: Job, spec: RLTrainingJobSpec, *, any_port: bool, programs
     """Build the script. Its command is in a file, because `ray job submit` does not quote arguments.
 
     Its arguments are further options of supervise. A step of framework.prepare runs once: a file beside the script
-    records that it has succeeded. With preflight.only, the steps do not run. `programs` is the path to which the
-    archive is decoded.
+    records that it has succeeded. With preflight.only, the steps do not run. The nodes share the storage, so that one
+    of them downloads. `programs` is the path to which the archive is decoded.
     """
     steps = []
     for step in [] if spec.preflight.only else spec.framework.prepare:
         record = f"{CONFIG_DIRECTORY}/prepared-{step.name}"
-        words = [programs if word == PROGRAMS_PATH else word for word in step.command]
+        given = [word for word in step.command if step.name != STEP or not word.startswith(NODES)]
+        words = [programs if word == PROGRAMS_PATH else word for word in given]
         steps += [f"if [ ! -e {record} ]; then", f"  {shlex.join(words)}", f"  touch {record}", "fi"]
     options, command = _build_arguments(job, spec, any_port)
     words = [f'exec python3 {shlex.quote(programs)} supervise "$@"', *_build_options(job, spec), "--", *options, "--"]

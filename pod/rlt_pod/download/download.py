@@ -1,11 +1,12 @@
-"""Download a model or data sets from the Hugging Face hub into the cache of the job's volume.
+"""Download models or data of the Hugging Face hub into the cache of the job's volume, or of a bucket into a folder.
 
     python3 rlt_pod.pyz download NAME [--revision REVISION]
     python3 rlt_pod.pyz download --dataset NAME[@REVISION][:CONFIG] ...
+    python3 rlt_pod.pyz download --to ROOT [--endpoint URL] [--nodes=N] [--model|--data FIELD=s3://BUCKET/KEY] ...
 
-Complete files are kept, and a partial file is continued where it ends. The folders are huggingface_hub's: trainer and
-engine find the files there. Without a connection to the hub, an earlier download is enough. Exit code 1 with a sentence
-if the download cannot succeed.
+Complete files are kept, and a partial file is continued where it ends. Files of the hub are in the folders where
+huggingface_hub finds them, and objects are at ROOT/BUCKET/KEY. Without a connection, an earlier download is enough.
+Exit code 1 with a sentence if the download cannot succeed.
 """
 
 from __future__ import annotations
@@ -16,42 +17,24 @@ import hashlib
 import os
 import re
 import sys
-import time
 from contextlib import suppress
-from http.client import HTTPException
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rlt_pod.download.hub_files import Hub, HubError, HubFile, Repository, Source
-from rlt_pod.report.download_report import format_progress
+from rlt_pod.download import every_node
+from rlt_pod.download.bucket import SCHEME, Location, Server
+from rlt_pod.download.hub_files import Hub, HubFile, Repository, Source
+from rlt_pod.download.objects import download_objects
+from rlt_pod.download.transfer import CHUNK, DownloadError, Progress, fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ENDPOINT = "https://huggingface.co"
-CHUNK = 2**20
-INTERVAL_S = 10.0
-"""Time between two lines of progress."""
-ATTEMPTS = 8
-"""Connections in succession that deliver nothing, after which the download fails."""
-MAX_DELAY_S = 30.0
-
-
-class Progress:
-    """Prints how much of all files exists, at most every INTERVAL_S."""
-
-    def __init__(self, total: int) -> None:
-        self.done = 0
-        self._total = total
-        self._printed = 0.0
-
-    def add(self, size: int) -> None:
-        """Count bytes."""
-        self.done += size
-        now = time.monotonic()
-        if now - self._printed >= INTERVAL_S or self.done >= self._total:
-            self._printed = now
-            print(format_progress(self.done, self._total), flush=True)
 
 
 def download(hub: Hub, source: Source, cache: Path) -> Path:
-    """Download what is missing. Returns the folder of the files. Raises HubError, OSError.
+    """Download what is missing. Returns the folder of the files. Raises DownloadError, OSError.
 
     Jobs that share the volume download one after another: the later ones find the files.
     """
@@ -95,46 +78,14 @@ def _download_files(hub: Hub, repository: Repository, folder: Path) -> Path:
 
 
 def _fetch(hub: Hub, repository: Repository, file: HubFile, blob: Path, progress: Progress) -> None:
-    """Download a file to `blob`, from the end of its partial file on."""
+    """Download a file to `blob`."""
     partial = blob.with_name(f"{blob.name}.rlt-partial")
-    existing = partial.stat().st_size if partial.exists() else 0
-    if existing > file.size:
-        partial.unlink()
-        existing = 0
-    progress.add(existing)
-    failures = 0
-    while existing < file.size or not partial.exists():
-        before = existing
-        problem = ""
-        try:
-            existing = _append(hub, repository, file, partial, progress)
-        except (OSError, HTTPException) as error:
-            existing = partial.stat().st_size if partial.exists() else 0
-            problem = str(error)
-        failures = 0 if existing > before else failures + 1
-        if failures >= ATTEMPTS:
-            raise HubError(
-                f"{repository.source.name}, file {file.name}: the hub delivers nothing: {problem}. Start it again."
-            )
-        if failures:
-            time.sleep(min(MAX_DELAY_S, 0.5 * 2**failures))
+    name = f"{repository.source.name}, file {file.name}"
+    fetch(lambda start: hub.open_file(repository, file, start), partial, file.size, progress, name)
     if file.is_large and _hash(partial) != file.etag:
         partial.unlink()
-        raise HubError(f"{repository.source.name}, file {file.name}: its SHA-256 is wrong. Start the download again.")
+        raise DownloadError(f"{name}: its SHA-256 is wrong.", "Start the download again.")
     partial.replace(blob)
-
-
-def _append(hub: Hub, repository: Repository, file: HubFile, partial: Path, progress: Progress) -> int:
-    """Append what one connection delivers. Returns the size of the partial file."""
-    start = partial.stat().st_size if partial.exists() else 0
-    with hub.open_file(repository, file, start) as response, partial.open("ab") as target:
-        if start and response.status != 206:
-            progress.done -= start
-            target.truncate(0)
-        while chunk := response.read(CHUNK):
-            target.write(chunk)
-            progress.add(len(chunk))
-    return partial.stat().st_size
 
 
 def _hash(path: Path) -> str:
@@ -166,23 +117,56 @@ def parse_data_set(text: str) -> Source:
     return Source(found[1], found[2] or "main", is_data_set=True, config=found[3])
 
 
-def main() -> int:
-    """Run the program."""
+def parse_location(text: str) -> Location:
+    """Parse FIELD=s3://BUCKET/KEY. Raises ValueError."""
+    field, _, url = text.partition("=")
+    location = Location(field, url)
+    if not url.startswith(SCHEME) or not location.key:
+        raise ValueError(text)
+    return location
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Build the parser of the command line."""
     parser = argparse.ArgumentParser(prog="rlt_pod.pyz download")
     parser.add_argument("name", nargs="?", help="a model")
     parser.add_argument("--revision", default="main", help="of the model")
     parser.add_argument(
         "--dataset", action="append", default=[], type=parse_data_set, metavar="NAME[@REVISION][:CONFIG]"
     )
+    for option in ("--model", "--data"):
+        parser.add_argument(option, action="append", default=[], type=parse_location, metavar="FIELD=URL")
+    parser.add_argument("--to", type=Path, metavar="ROOT", help="folder of the objects")
+    parser.add_argument("--endpoint", help="URL of the bucket's server. Default: Amazon's S3")
+    parser.add_argument("--nodes", type=int, default=1, help="nodes in Ray, each with its own disk")
+    return parser
+
+
+def download_all_objects(options: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Download the objects of --model and --data, with --nodes in all pods. Raises DownloadError, OSError."""
+    others = [each for each in arguments if not each.startswith("--nodes")]
+    tasks = every_node.start(others, options.nodes) if options.nodes > 1 else {}
+    server = Server(options.endpoint)
+    for location in (*options.model, *options.data):
+        print(download_objects(server, location, options.to, is_model=location in options.model), flush=True)
+    if tasks:
+        every_node.join(tasks)
+
+
+def main() -> int:
+    """Run the program."""
+    parser = build_parser()
     options = parser.parse_args()
     sources = [*([Source(options.name, options.revision)] if options.name else []), *options.dataset]
-    if not sources:
-        parser.error("name a model or --dataset")
+    if options.to is None and not sources:
+        parser.error("name a model, --dataset or --to")
     hub = Hub(os.environ.get("HF_ENDPOINT") or ENDPOINT, os.environ.get("HF_TOKEN"))
     try:
         for source in sources:
             print(download(hub, source, find_cache()), flush=True)
-    except (HubError, OSError) as error:
+        if options.to:
+            download_all_objects(options, sys.argv[1:])
+    except (DownloadError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

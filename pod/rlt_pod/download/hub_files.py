@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from rlt_pod.download.data_files import select_data_files
+from rlt_pod.download.transfer import DownloadError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,10 +31,6 @@ SECRET = (
     "Create a Secret with a token that has access, `kubectl create secret generic hub --from-literal=token=hf_...`, "
     "and set spec.cluster.env: [{name: HF_TOKEN, secretKeyRef: {name: hub, key: token}}]."
 )
-
-
-class HubError(Exception):
-    """A request that will fail again. The message is a sentence with the fix."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Hub:
     token: str | None
 
     def read_repository(self, source: Source) -> Repository:
-        """List the files that the trainer reads. Raises HubError, OSError."""
+        """List the files that the trainer reads. Raises DownloadError, OSError."""
         kind = "datasets" if source.is_data_set else "models"
         path = f"/api/{kind}/{quote(source.name)}/revision/{quote(source.revision, safe='')}?blobs=true"
         with self._open(source, path, f"revision {source.revision}") as response:
@@ -108,7 +105,7 @@ class Hub:
         return Repository(source, answer["sha"], files)
 
     def open_file(self, repository: Repository, file: HubFile, start: int) -> HTTPResponse:
-        """Request a file from byte `start` on. Raises HubError, OSError."""
+        """Request a file from byte `start` on. Raises DownloadError, OSError."""
         source = repository.source
         kind = "/datasets" if source.is_data_set else ""
         path = f"{kind}/{quote(source.name)}/resolve/{repository.commit}/{quote(file.name)}"
@@ -131,7 +128,7 @@ class Hub:
                 else "spec.model.path and spec.model.revision"
             )
             fix = SECRET if error.code in NO_ACCESS else f"Check {fields}."
-            raise HubError(f"{source.name}, {what} cannot be downloaded: {reason}. {fix}") from error
+            raise DownloadError(f"{source.name}, {what} cannot be downloaded: {reason}.", fix) from error
         return response
 
 

@@ -65,6 +65,17 @@ class Repository:
 
 
 @dataclass(frozen=True)
+class ObjectPath:
+    """Models or data in a bucket."""
+
+    field: str
+    """The field that names them."""
+    url: str
+    """s3://BUCKET/KEY."""
+    is_model: bool
+
+
+@dataclass(frozen=True)
 class Bucket:
     """The bucket of the run, instead of a shared run directory."""
 
@@ -127,6 +138,10 @@ class Expected:
     framework_trial: Trial | None = None
     """The stage training of other frameworks."""
     bucket: Bucket | None = None
+    objects: list[ObjectPath] = field(default_factory=list)
+    """Models and data in a bucket, which have not been downloaded."""
+    endpoint: str | None = None
+    """URL of their server. None: Amazon's S3."""
     not_possible: list[NotPossible] = field(default_factory=list)
     """The checks of level full that this job cannot have."""
 
@@ -148,6 +163,7 @@ def parse_expected(text: str) -> Expected:
         "engine": Engine(**engine) if engine else None,
         "framework_trial": Trial(**trial) if trial else None,
         "bucket": Bucket(**bucket) if bucket else None,
+        "objects": [ObjectPath(**each) for each in fields.get("objects", ())],
         "repositories": [Repository(**each) for each in fields.get("repositories", ())],
         "not_possible": [NotPossible(**each) for each in fields.get("not_possible", ())],
     }

@@ -12,6 +12,7 @@ from uuid import uuid4
 from rlt_pod.preflight.facts.all_reduce import Reduction, Rendezvous, compute_bus_bandwidth
 from rlt_pod.preflight.facts.chat_template import TemplateProblem, find_problem, import_jinja, read_template
 from rlt_pod.preflight.facts.hub import HubProblem, find_hub_problems
+from rlt_pod.preflight.facts.objects import ObjectProblem, find_object_problems
 from rlt_pod.preflight.facts.pairs import Pair, choose_rounds
 from rlt_pod.preflight.members import Member, NoAnswer, RayNode, call, call_each
 from rlt_pod.preflight.process import Process
@@ -102,6 +103,8 @@ class Data:
     """Pod -> the reason why its process did not answer, such as a volume that hangs."""
     hub_problems: tuple[HubProblem, ...] = ()
     """Repositories of the hub that the head cannot read."""
+    object_problems: tuple[ObjectProblem, ...] = ()
+    """Models and data in a bucket that the head cannot read."""
     buckets: tuple[BucketFacts, ...] = ()
     """The bucket of the run in the pods that use it."""
 
@@ -189,6 +192,8 @@ def measure_data(
         folders = _measure_folders(own, leaders, timeouts.answer)
     with stopwatch.measure("hub"):
         hub_problems = find_hub_problems(expected.repositories, os.environ)
+    with stopwatch.measure("objects"):
+        object_problems = tuple(find_object_problems(expected.objects, expected.endpoint, os.environ))
     with stopwatch.measure("bucket"):
         buckets = [own.measure_bucket(), *call(leaders, timeouts.answer, Process.measure_bucket)]
     template_of = expected.chat_template_of
@@ -201,6 +206,7 @@ def measure_data(
         template_problem=find_problem(template, jinja2) if template and jinja2 else None,
         unanswered={**_find_unanswered(leaders, answers), **_find_unanswered(leaders, buckets[1:])},
         hub_problems=tuple(hub_problems),
+        object_problems=object_problems,
         buckets=tuple(each for each in buckets if each is not None and not isinstance(each, NoAnswer)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rlt_pod.preflight.expected import Bucket, Expected, Group, Repository
+from rlt_pod.preflight.expected import Bucket, Expected, Group, ObjectPath, Repository
 from rlt_pod.preflight.facts.all_reduce import Reduction
 from rlt_pod.preflight.facts.bucket import BucketFacts
 from rlt_pod.preflight.facts.data_facts import DataFacts
@@ -40,6 +40,7 @@ EXPECTED = Expected(
     export_bytes=2 * GiB,
     checkpoints=3,
     bucket=Bucket("s3://runs/sum", ["rlt-trainer", "bucket"], ["workers"]),
+    objects=[ObjectPath("spec.model.path", "s3://models/q", True)],
 )
 EXPECTED_GPUS = replace(EXPECTED, workers=[Group("workers", 2, 4, 1, 2 * GiB, 80 * GiB)], bfloat16=True)
 

@@ -42,6 +42,7 @@ from rlt_pod.preflight.facts.chat_template import TemplateProblem
 from rlt_pod.preflight.facts.connections import BrokenLink
 from rlt_pod.preflight.facts.hub import HubProblem
 from rlt_pod.preflight.facts.interfaces import Interface
+from rlt_pod.preflight.facts.objects import ObjectProblem
 from rlt_pod.preflight.facts.pairs import Pair
 from rlt_pod.preflight.facts.service_facts import Device
 from rlt_pod.preflight.facts.shared_folder import Folder
@@ -106,6 +107,8 @@ def test_the_nvidia_driver_must_run_the_cuda_of_the_image(versions: dict[str, st
 
 
 ETH1 = Interface("eth1", ("192.168.1.2",), 1500)
+NO_MODEL = ObjectProblem("s3://models/q: the bucket has no such objects.", "Correct spec.model.path.", True)
+BUSY = ObjectProblem("s3://data/a: the server does not answer.", "Verify spec.storage.endpoint.", False)
 PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
     "a process that does not start": (
         replace(NETWORK, unanswered={"b": "no answer within 180 s"}, processes=1),
@@ -282,6 +285,14 @@ PROBLEMS: dict[str, tuple[Any, str, str, str, tuple[str, ...]]] = {
         replace(DATA, hub_problems=(HubProblem("org/a", "it does not exist", True), HubProblem("b", "timeout", False))),
         *("hub", "failed", "org/a: it does not exist.", ()),
     ),
+    "a model that the bucket does not have": (
+        replace(DATA, object_problems=(NO_MODEL, BUSY)),
+        *("objects", "failed", "s3://models/q: the bucket has no such objects.", ()),
+    ),
+    "a bucket that does not respond": (
+        replace(DATA, object_problems=(BUSY,)),
+        *("objects", "warned", "s3://data/a: the server does not answer.", ()),
+    ),
     "a hub that does not respond": (
         replace(DATA, hub_problems=(HubProblem("org/a", "the hub cannot be reached: timed out", False),)),
         *("hub", "warned", "org/a: the hub cannot be reached: timed out.", ()),
@@ -409,6 +420,7 @@ def test_every_check_is_documented() -> None:
 
 
 def test_the_status_holds_all_checks_of_a_preflight() -> None:
-    """A check of the last stage is cut from the status otherwise, also one that failed."""
+    """A check of the last stage is cut from the status otherwise, also one that failed. With the check objects, nothing
+    is trained, so that there is no check of a checkpoint."""
     limit = load_schema(RLTrainingJobStatus)["properties"]["preflight"]["maxItems"]
-    assert sum(map(len, CHECKS.values())) + len(FULL) <= limit
+    assert sum(map(len, CHECKS.values())) + len(FULL - {"checkpoint"}) <= limit

@@ -7,18 +7,23 @@ role of its node. https://developmentseed.org/obstore/latest/authentication/
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlt_api.spec.training_config import RunBucket
-from rlt_trainer.bucket.leftovers import Keys, abort_uploads
+from rlt_pod.download.identity import get_region
+from rlt_pod.download.signature import Keys
+from rlt_trainer.bucket.leftovers import abort_uploads
 from rlt_trainer.bucket.objects import BucketError
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig, S3Config
+
+R = TypeVar("R")
 
 MAX_RETRIES = 8
 """The waits between them grow from 0.1 s to 15 s (object_store's default): about half a minute of errors."""
@@ -29,33 +34,40 @@ PART_BYTES = 16 * 2**20
 """Size of a part of an uploaded file. A larger file than MAX_PARTS of them has larger parts."""
 MAX_PARTS = 10_000
 """https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html"""
+BROKEN_OFF = "response body error"
+"""In object_store's error for an answer that is shorter than its length."""
 RANGE_BYTES = 64 * 2**20
 """Bytes that one request of a file downloads."""
-REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
-DEFAULT_REGION = "us-east-1"
-"""The region of buckets, if none is set: servers other than Amazon's have this one."""
 
 FIXES = {
     ("NoSuchBucket",): "Create the bucket, or correct spec.storage.bucket.",
     (
-        *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "UnauthenticatedError"),
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "InvalidToken",
+        "ExpiredToken",
+        "UnauthenticatedError",
+        "XAdminUserNotFound",
     ): "Correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the Secret spec.storage.secretName, or the workload "
     "identity of the pods.",
     ("AccessDenied", "AllAccessDisabled", "PermissionDeniedError"): "Give the user of spec.storage.secretName, or the "
     "workload identity, the right to list, read, write and delete objects below spec.storage.bucket.",
     ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"): "The bucket is in "
     "another region: set AWS_REGION in spec.cluster.env.",
+    (
+        "QuotaExceeded",
+        "QuotaExceededException",
+        "XMinioStorageFull",
+        "XMinioAdminBucketQuotaExceeded",
+        "InsufficientStorage",
+        "InsufficientCapacity",
+    ): "The bucket is full: raise its quota, or delete objects, such as checkpoints of earlier runs.",
     ("RequestTimeTooSkewed",): "Synchronize the clock of the nodes, or of the server spec.storage.endpoint (NTP).",
     ("NotImplemented", "NotSupportedError"): "The server has no conditional puts (If-None-Match): set "
     "spec.storage.endpoint to one that has, such as S3, MinIO or Ceph.",
 }
 """Error codes of S3, and exceptions of obstore -> what to do."""
 DEFAULT_FIX = "Verify spec.storage.bucket, endpoint and secretName, that the pods can reach the server, and its log."
-
-
-def get_region() -> str:
-    """Return the region of the bucket."""
-    return next((os.environ[each] for each in REGION if os.environ.get(each)), DEFAULT_REGION)
 
 
 def get_server(bucket: RunBucket) -> str:
@@ -80,8 +92,8 @@ class S3Objects:
         self._name, _, self._prefix = bucket.url.removeprefix("s3://").partition("/")
         self._region = get_region()
         self._keys = keys or Keys.find(os.environ, region=self._region)
-        count = MAX_RETRIES if max_retries is None else max_retries
-        retries: RetryConfig = {"max_retries": count, "retry_timeout": RETRY_TIMEOUT}
+        self._max_retries = MAX_RETRIES if max_retries is None else max_retries
+        retries: RetryConfig = {"max_retries": self._max_retries, "retry_timeout": RETRY_TIMEOUT}
         config: S3Config = {"region": self._region}
         if keys:
             config["access_key_id"] = keys.key_id
@@ -115,13 +127,14 @@ class S3Objects:
     def list(self, folder: str) -> dict[str, int]:
         """Return key -> size in bytes of all objects below a folder."""
         with self._explain("listed", folder):
-            return {item["path"]: item["size"] for items in self._obstore.list(self._store, folder) for item in items}
+            items = self._repeat(lambda: [item for items in self._obstore.list(self._store, folder) for item in items])
+            return {item["path"]: item["size"] for item in items}
 
     def read(self, key: str) -> bytes | None:
         """Read a small object. None: it does not exist."""
         with self._explain("read", key):
             try:
-                return bytes(self._obstore.get(self._store, key).bytes())
+                return self._repeat(lambda: bytes(self._obstore.get(self._store, key).bytes()))
             except FileNotFoundError as error:
                 if "NoSuchBucket" in str(error):
                     raise
@@ -129,19 +142,20 @@ class S3Objects:
 
     def get(self, key: str, file: Path) -> None:
         """Write an object to a file, under a temporary name first."""
-        partial = file.with_name(f"{file.name}.partial")
-        with self._explain("read", key), partial.open("wb") as target:
+        temporary = file.with_name(f"{file.name}.partial")
+        with self._explain("read", key), temporary.open("wb") as target:
             size = self._obstore.head(self._store, key)["size"]
             for start in range(0, size, RANGE_BYTES):
                 end = min(start + RANGE_BYTES, size)
-                target.write(self._obstore.get_range(self._store, key, start=start, end=end))
-        partial.replace(file)
+                part = partial(self._obstore.get_range, self._store, key, start=start, end=end)
+                target.write(self._repeat(part))
+        temporary.replace(file)
 
     def delete(self, keys: Collection[str]) -> None:
         """Delete objects."""
         if keys:
             with self._explain("deleted", min(keys)):
-                self._obstore.delete(self._store, sorted(keys))
+                self._repeat(lambda: self._obstore.delete(self._store, sorted(keys)))
 
     def abort_uploads(self) -> int:
         """Abort the multipart uploads below the prefix, for which obstore has no request. 0: none, or no keys."""
@@ -149,6 +163,16 @@ class S3Objects:
             return 0
         with self._explain("listed"):
             return abort_uploads(self._keys, self._server, self._name, f"{self._prefix}/")
+
+    def _repeat(self, request: Callable[[], R]) -> R:
+        """Repeat a request whose answer broke off. obstore repeats only those without an answer, or with a status."""
+        for _ in range(self._max_retries):
+            try:
+                return request()
+            except self._error as error:
+                if BROKEN_OFF not in str(error):
+                    raise
+        return request()
 
     @contextmanager
     def _explain(self, action: str, key: str = "") -> Iterator[None]:

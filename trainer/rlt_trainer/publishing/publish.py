@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlt_api.blocks.publish import Publication, name_variable
 from rlt_api.spec.training_config import PublicationResult, RunBucket, TrainingConfig
-from rlt_trainer.bucket.leftovers import Keys
+from rlt_pod.download.signature import Keys
 from rlt_trainer.bucket.s3 import S3Objects, get_region
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.publishing.bucket import BucketPrefix

@@ -102,6 +102,8 @@ cat > /checkpoints/configs/verl-11111111/preflight.json <<'RLT_END_OF_FILE'
   "engine": null,
   "framework_trial": null,
   "bucket": null,
+  "objects": [],
+  "endpoint": null,
   "not_possible": []
 }
 RLT_END_OF_FILE

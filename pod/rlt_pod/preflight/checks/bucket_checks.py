@@ -1,10 +1,10 @@
-"""The check of the bucket. A pure function of the measurements."""
+"""The checks of buckets: the run's, and those with models and data. Pure functions of the measurements."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlt_pod.preflight.result import Result, failed, format_pods, format_reasons, passed, warned
+from rlt_pod.preflight.result import Result, fail_if, failed, format_pods, format_reasons, passed, warned
 
 if TYPE_CHECKING:
     from rlt_pod.preflight.expected import Expected
@@ -36,5 +36,19 @@ def bucket_can_be_used(expected: Expected, measured: Data) -> Result | None:
     return passed("bucket", value, message, threshold=limit)
 
 
-CHECKS = ((bucket_can_be_used, "bucket"),)
-"""The check, and the measurement that it is based on."""
+def objects_can_be_read(expected: Expected, measured: Data) -> Result | None:
+    """The head can list models and data in a bucket, and each model has a config.json."""
+    if not expected.objects:
+        return None
+    value = f"{len(expected.objects)} path{'s' * (len(expected.objects) != 1)}"
+    problems = measured.object_problems
+    if not problems:
+        return passed("objects", value, f"The bucket has {', '.join(each.url for each in expected.objects)}.")
+    certain = [each for each in problems if each.is_certain]
+    reported = certain or problems
+    message = " ".join(each.problem for each in reported)
+    return fail_if(bool(certain), "objects", value, message, reported[0].fix)
+
+
+CHECKS = ((bucket_can_be_used, "bucket"), (objects_can_be_read, "objects"))
+"""Each check, and the measurement that it is based on."""

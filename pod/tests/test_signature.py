@@ -1,17 +1,15 @@
-"""The signature of requests for unfinished uploads."""
+"""The signature of requests for objects."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
-from rlt_trainer.bucket.leftovers import Keys, sign
+from rlt_pod.download.signature import Keys, sign
 
 
 def test_the_signature_is_the_one_of_amazons_example() -> None:
     """https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html, Get Bucket Lifecycle."""
     keys = Keys("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "", "us-east-1")
     url = "https://examplebucket.s3.amazonaws.com/"
-    headers = sign(keys, "GET", url, "lifecycle=", datetime(2013, 5, 24, tzinfo=UTC))
+    headers = sign(keys, "GET", url, "lifecycle=", "20130524T000000Z")
     signature = "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"
     assert headers["Authorization"].endswith(
         f"us-east-1/s3/aws4_request, SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature={signature}"
