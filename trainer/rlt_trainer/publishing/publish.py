@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rlt_api.blocks.publish import Publication, name_variable
 from rlt_api.spec.training_config import PublicationResult, RunBucket, TrainingConfig
+from rlt_pod.download.identity import get_region
 from rlt_pod.download.signature import Keys
-from rlt_trainer.bucket.s3 import S3Objects, get_region
+from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.errors import TrainingError
 from rlt_trainer.publishing.bucket import BucketPrefix
 from rlt_trainer.publishing.hub import HubRepository
