@@ -64,14 +64,14 @@ def gpus(count: int = 8, replicas: int = 1, memory: str = "80Gi", pod: str = "51
     return workers(replicas=replicas, resources={"cpu": "32", "memory": pod}, accelerator=accelerator)
 
 
-def separate_engines(tensor_parallel_size: int, replicas: int) -> Json:
-    """Return a cluster with a second worker group of 8 accelerators for each pod, which generates."""
+def separate_engines(tensor_parallel_size: int, replicas: int, **changes: Any) -> Json:
+    """Return a cluster with a second worker group of 8 accelerators for each pod, which generates, with changes."""
     (group,) = gpus(replicas=replicas)["cluster"]["workers"]
     return {
         "rollout.mode": "separate",
         "rollout.workerGroup": "rollout",
         "rollout.tensorParallelSize": tensor_parallel_size,
-        "cluster.workers": [{**group, "replicas": 1}, {**group, "name": "rollout"}],
+        "cluster.workers": [{**group, "replicas": 1}, {**group, "name": "rollout", **changes}],
     }
 
 

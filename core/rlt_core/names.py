@@ -111,6 +111,11 @@ def disruption_budget(job: str) -> str:
     return f"{job}-pods"
 
 
+def rollout_disruption_budget(job: str) -> str:
+    """Name of the PodDisruptionBudget for the pods that only generate. No other job has a budget of this name."""
+    return f"{disruption_budget(job)}-rollout"
+
+
 def compute_domain(job: str) -> str:
     """Name of the ComputeDomain, and of the ResourceClaimTemplate that NVIDIA's DRA driver creates for it."""
     return f"{job}-nvlink"

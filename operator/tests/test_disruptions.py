@@ -333,3 +333,82 @@ def test_each_pod_of_a_program_that_cannot_replace_it_is_a_disruption() -> None:
     assert disruption
     assert disruption.worker_group is None
     assert status_of(o.after(with_pods(lost, *BESIDE, OTHER_ENGINE))).disruption == disruption
+
+
+def with_minimum(minimum: int, replicas: int = 3, **policy: Any) -> Observed:
+    """A running job with two of the pods that generate. A further one has not started yet."""
+    group = {**ENGINES, "replicas": replicas, "minReplicas": minimum}
+    cluster = {**SEPARATE["cluster"], "workers": [TRAIN, group]}
+    fresh = Observed(o.job({**SEPARATE, "cluster": cluster, "failurePolicy": policy}))
+    pods = (*BESIDE, OTHER_ENGINE, NEW_ENGINE)
+    return o.after(replace(fresh, cluster=o.cluster(), pods=pods, ray=o.running(40)))
+
+
+NEW_ENGINE_STARTS = replace(NEW_ENGINE, phase="Pending")
+
+
+def test_the_program_starts_with_the_minimum_of_its_rollout_pods() -> None:
+    fresh = replace(with_minimum(1).job, status=RLTrainingJobStatus())
+    ready = o.recorded(replace(o.READY, job=o.decided(fresh), pods=(HEAD, TRAINER, ENGINE)))
+    planned = plan(ready, o.NOW)
+    assert planned.submit
+    condition = find_condition(status_of(o.after(ready)), C.CLUSTER_READY)
+    assert condition
+    assert condition.message == "The head and 2 of 4 workers are ready."
+    for pods in ((HEAD, TRAINER), (HEAD, ENGINE, OTHER_ENGINE)):
+        assert plan(replace(ready, pods=pods), o.NOW).submit is None, "a group lacks pods"
+
+
+def test_a_lost_rollout_pod_above_the_minimum_explains_the_end_of_the_program_until_it_has_terminated() -> None:
+    lost = o.after(with_pods(with_minimum(1, maxRestarts=1), *BESIDE, LOST_ENGINE, NEW_ENGINE_STARTS))
+    assert status_of(lost).phase == Phase.RUNNING
+    disruption = status_of(lost).disruption
+    assert disruption
+    assert disruption.worker_group == "engines"
+    assert plan(lost, o.NOW + timedelta(seconds=9)).stop is None
+    assert status_of(o.after(lost)).disruption == disruption
+    ended = o.after(replace(lost, ray=o.ended("FAILED", "no engine")))
+    assert [each.disruption for each in status_of(ended).attempts] == ["PodDeleted"]
+
+    gone = o.after(replace(with_pods(lost, *BESIDE, NEW_ENGINE_STARTS), removed_pods=(LOST_ENGINE,)))
+    assert status_of(gone).disruption is None
+    failed = o.after(replace(gone, ray=o.ended("FAILED", "boom")))
+    assert [each.disruption for each in status_of(failed).attempts] == [None]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_lost_rollout_pod_below_the_minimum_ends_the_attempt_after_the_program_has_saved(*, removed: bool) -> None:
+    running = with_minimum(2)
+    left = with_pods(running, *BESIDE, NEW_ENGINE_STARTS, *(() if removed else (LOST_ENGINE,)))
+    lost = o.after(replace(left, removed_pods=(OTHER_ENGINE,) if removed else ()))
+    disruption = status_of(lost).disruption
+    assert disruption
+    assert (disruption.reason, disruption.worker_group) == ("PodDeleted", None)
+    assert disruption.message == (
+        "Pod sum-engines-worker-c on node node-1 was disrupted: PodDeleted: 1 of 3 pods of worker group engines run, "
+        "and minReplicas is 2"
+    )
+    assert plan(lost, o.NOW).stop == "sum-99999999"
+
+    replaced = with_pods(lost, *BESIDE, replace(NEW_ENGINE, ready=True))
+    assert plan(replaced, o.NOW).stop == "sum-99999999", "the program has the request"
+    (attempt,) = status_of(o.after(replace(replaced, ray=o.ended("STOPPED", o.final_log(41))))).attempts
+    assert (attempt.reason, attempt.disruption, attempt.step) == (Reason.DISRUPTED, "PodDeleted", 41)
+
+
+@pytest.mark.parametrize("observed", [
+    with_pods(with_minimum(2), *BESIDE, LOST_ENGINE, NEW_ENGINE),
+    with_pods(with_minimum(2), *BESIDE, replace(OTHER_ENGINE, ready=False)),
+    with_pods(with_minimum(2), *BESIDE, replace(OTHER_ENGINE, ready=False, containers=(CRASHED,))),
+    with_pods(with_minimum(2, maxDisruptions=0), *BESIDE, LOST_ENGINE),
+    with_pods(separate(), HEAD, TRAINER, LOST_ENGINE),
+], ids=["a third pod runs", "a slow probe", "a container ended", "no further attempt", "no minimum"])  # fmt: skip
+def test_the_training_continues(observed: Observed) -> None:
+    assert plan(o.after(observed), o.NOW).stop is None
+
+
+def test_a_rollout_pod_that_is_lost_before_the_program_runs_ends_no_attempt() -> None:
+    running = with_minimum(2)
+    fresh = replace(running.job, status=RLTrainingJobStatus())
+    lost = replace(o.READY, job=o.decided(fresh), pods=(*BESIDE, LOST_ENGINE))
+    assert status_of(o.after(o.recorded(lost))).attempts == []

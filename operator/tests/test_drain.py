@@ -115,17 +115,41 @@ def test_a_cordoned_node_wakes_the_jobs_on_it() -> None:
     assert woken == [cache.pods.get_index(("demo", "a"))]
 
 
-@pytest.mark.parametrize(("group", "ends"), [("engines", False), ("train", True)])
-def test_the_training_stays_on_a_drained_node_with_rollout_pods_alone(group: str, *, ends: bool) -> None:
-    """The drain evicts them, and KubeRay creates others."""
+def separate(drained: str, **changes: Any) -> Observed:
+    """A running job with one pod that trains and one that generates. The group with this name is on a cordoned node."""
     spec = {**o.SPEC, "rollout": {"mode": "separate", "workerGroup": "engines"}}
-    workers = [{**o.SPEC["cluster"]["workers"][0], "name": name, "replicas": 1} for name in ("train", "engines")]
+    group = {**o.SPEC["cluster"]["workers"][0], "replicas": 1}
+    workers = [{**group, "name": "train"}, {**group, "name": "engines", **changes}]
     spec["cluster"] = {**o.SPEC["cluster"], "workers": workers}
     head, *others = o.pods()
     named = [
-        replace(pod, group=name, node=CORDONED.name if name == group else "node-2")
+        replace(pod, group=name, node=CORDONED.name if name == drained else "node-2")
         for pod, name in zip(others, ("train", "engines"), strict=True)
     ]
     fresh = replace(Observed(o.job(spec)), cluster=o.cluster(), pods=(head, *named), ray=o.running(40))
-    planned = plan(replace(o.after(fresh), pod_nodes=(CORDONED,)), o.NOW)
+    return replace(o.after(fresh), pod_nodes=(CORDONED,))
+
+
+@pytest.mark.parametrize(("group", "ends"), [("engines", False), ("train", True)])
+def test_the_training_stays_on_a_drained_node_with_rollout_pods_alone(group: str, *, ends: bool) -> None:
+    """The drain evicts them, and KubeRay creates others."""
+    planned = plan(separate(group), o.NOW)
     assert bool(planned.status and planned.status.disruption) == ends
+
+
+@pytest.mark.parametrize(("replicas", "new", "ends"), [
+    (1, {}, True),
+    (2, None, False),  # KubeRay replaces the evicted pod
+    (2, {"ready": False, "phase": "Pending"}, False),
+    (2, {"ready": False, "phase": "Pending", "unschedulable": "0/2 nodes are available"}, True),
+    (2, {"ready": True}, False),
+], ids=["as many as replicas", "missing", "starting", "unschedulable", "ready"])  # fmt: skip
+def test_the_training_leaves_a_drained_node_if_the_budget_of_the_minimum_blocks_the_drain(
+    replicas: int, new: dict[str, Any] | None, *, ends: bool
+) -> None:
+    observed = separate("engines", replicas=replicas, minReplicas=1)
+    engine = observed.pods[-1]
+    another = replace(engine, name="sum-engines-worker-d", uid="d", node="node-2", **(new or {}))
+    pods = (*observed.pods, another) if new else observed.pods
+    planned = plan(replace(observed, pods=pods), o.NOW)
+    assert bool(planned.status and planned.status.current_attempt and planned.status.current_attempt.stop) == ends

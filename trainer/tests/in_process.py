@@ -168,6 +168,9 @@ class LocalProcesses:
         self.workers.append(RolloutWorker(self._config, number, address=LOOPBACK))
         return LocalProcess(self.workers[-1])
 
+    def has_pods(self, number: int) -> bool:
+        return True
+
 
 class LocalProcess:
     """An EngineProcess in this process."""

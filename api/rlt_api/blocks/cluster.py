@@ -37,6 +37,11 @@ class WorkerGroup(ApiModel):
     not. Default: the runtime's first pool with the group's accelerator, or its first pool."""
     replicas: Annotated[int, Field(ge=1, le=4096)] = 1
     """Number of pods. They are spread over nodes if possible."""
+    min_replicas: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Number of pods with which the program starts and continues: of a group that only generates for rlt's trainer
+    (rollout.workerGroup). A pod that becomes ready later serves from the next weight sync on. If a pod is lost and
+    fewer run, the program saves a checkpoint, and the attempt ends as a disruption. Default: the program starts with
+    all replicas, and continues with any number."""
     resources: Resources | None = None
     """Resources of each pod. Default: the pool's."""
     accelerator: Accelerator | None = None

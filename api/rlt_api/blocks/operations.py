@@ -56,10 +56,10 @@ class FailurePolicy(ApiModel):
     shutdown of a node. They do not count in maxRestarts. Default: no limit, within activeDeadlineSeconds."""
     on_drain: Literal["CheckpointAndRestart", "Wait"] = "CheckpointAndRestart"
     """What happens when a node with a pod that the program needs is cordoned, as by `kubectl drain`, or will be removed
-    by an autoscaler. rlt's trainer continues without pods that only generate. CheckpointAndRestart: the program saves
-    its state and exits, the Ray cluster is released, and another attempt starts on other nodes. It counts in
-    maxDisruptions, and without an attempt left the job waits. Wait: the PodDisruptionBudget blocks the drain until the
-    job has ended. So does a job whose pods tolerate the node's taint."""
+    by an autoscaler. rlt's trainer continues without pods that only generate, down to minReplicas.
+    CheckpointAndRestart: the program saves its state and exits, the Ray cluster is released, and another attempt starts
+    on other nodes. It counts in maxDisruptions, and without an attempt left the job waits. Wait: the
+    PodDisruptionBudget blocks the drain until the job has ended. So does a job whose pods tolerate the node's taint."""
     progress_deadline_seconds: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     """Maximum time without progress while the program runs, in seconds. Progress is a finished step, warm-up step,
     validation or checkpoint, or another stage. The operator then keeps the stacks of all processes, stops the program,

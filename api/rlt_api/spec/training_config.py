@@ -85,6 +85,8 @@ class TrainingConfig(ApiModel):
     """Number of threads of one worker pod, at least 1."""
     rollout_workers: int = 0
     """Number of worker pods that only generate. 0: the pods that train also generate."""
+    min_rollout_workers: int | None = None
+    """Number of them with which the run starts. Default: all."""
     rollout_devices_per_worker: int = 0
     """Accelerators of one pod that only generates."""
     rollout_cpus_per_worker: int = 1

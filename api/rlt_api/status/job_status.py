@@ -287,7 +287,8 @@ class StopRequest(ApiModel):
     """A request to stop the program. The operator records it, and sends it to Ray on a later reconciliation."""
 
     reason: Word
-    """SuspendRequested, Cancelled, DeadlineExceeded, NoProgress or Disrupted (spec.failurePolicy.onDrain)."""
+    """SuspendRequested, Cancelled, DeadlineExceeded, NoProgress or Disrupted (spec.failurePolicy.onDrain, or fewer than
+    minReplicas)."""
     time: Time
     """Time of the request (RFC 3339, UTC). The program has RAY_JOB_STOP_WAIT_TIME_S from then on to save and exit."""
 

@@ -7,7 +7,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.attachment import get_network
 from rlt_core.children.compute_domain import build_compute_domain
 from rlt_core.children.config_map import build_config_map
-from rlt_core.children.disruption_budget import build_disruption_budget
+from rlt_core.children.disruption_budget import build_disruption_budgets
 from rlt_core.children.gang import build_gang, uses_kubernetes_gang
 from rlt_core.children.network_policy import NetworkAccess, build_network_policy, uses_host_network
 from rlt_core.children.pvc import build_pvc
@@ -28,7 +28,7 @@ def build_children(job: Job, spec: RLTrainingJobSpec, access: NetworkAccess | No
     compute_domain = (build_compute_domain(job),) if get_network(job).attach.compute_domain else ()
     pvc = (build_pvc(job, spec.storage),) if spec.storage.storage_class_name else ()
     gang = (build_gang(job, spec),) if uses_kubernetes_gang(spec) else ()
-    budget = build_disruption_budget(job, spec)
+    budgets = build_disruption_budgets(job, spec)
     ray_token = (build_ray_token(job),) if has_ray_token(spec) else ()
     on_host_network = uses_host_network(ray_cluster)
     policy = (build_network_policy(job, access),) if access and not on_host_network else ()
@@ -36,4 +36,4 @@ def build_children(job: Job, spec: RLTrainingJobSpec, access: NetworkAccess | No
     if get_sandbox(spec):
         limits = (build_sandbox_policy(job, head_on_host_network=on_host_network),) if access else ()
         sandboxes = (build_sandbox_service(job), *limits)
-    return (*config, *pvc, *compute_domain, *gang, budget, *ray_token, *policy, *sandboxes, ray_cluster)
+    return (*config, *pvc, *compute_domain, *gang, *budgets, *ray_token, *policy, *sandboxes, ray_cluster)

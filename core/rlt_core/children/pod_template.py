@@ -9,6 +9,7 @@ from typing import Any
 from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.blocks.resources import Accelerator, Resources, Toleration
 from rlt_api.blocks.storage import Storage
+from rlt_api.frameworks.replaceable_pods import find_replaceable_group
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
@@ -35,7 +36,6 @@ from rlt_core.children.placement import (
 from rlt_core.children.ray_token import build_ray_token_mounts, build_ray_token_volumes
 from rlt_core.children.readiness import AGENT_PARAMETER, AGENT_PORT, build_readiness_probe
 from rlt_core.job import Job, Manifest, list_excluded_nodes
-from rlt_core.replaceable_pods import find_replaceable_group
 from rlt_pod.report.driver_report import METRICS_PORT
 
 GCS_PORT = 6379

@@ -157,4 +157,5 @@ def _build_group(spec: RLTrainingJobSpec, group: WorkerGroup) -> Group:
         devices=accelerator.count if accelerator else 0,
         shared_memory=size_worker_shared_memory(spec, group).size,
         device_memory=int(quantity_value(accelerator.memory)) if accelerator and accelerator.memory else 0,
+        min_replicas=group.min_replicas,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 
 from rlt_api.blocks.cluster import WorkerGroup
+from rlt_api.frameworks.replaceable_pods import find_replaceable_group
 from rlt_api.model import quantity_value
 from rlt_api.rules.shared_memory import size_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -20,7 +21,6 @@ from rlt_core.children.placement import build_scheduling_labels
 from rlt_core.children.pod_template import build_head_template, build_worker_template
 from rlt_core.children.programs import name_programs
 from rlt_core.job import Job, Manifest
-from rlt_core.replaceable_pods import find_replaceable_group
 
 
 def build_ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:

@@ -49,6 +49,8 @@ class Fault:
     inject: Callable[[Target], Injected]
     rollout_pods: int = 0
     """Number of pods with a rollout engine. 0: the engines are in the pods of the train workers."""
+    min_rollout_pods: int | None = None
+    """minReplicas of their group."""
     restart_policy: Literal["InPlace", "Recreate"] = "Recreate"
     """Where the next attempt runs."""
     volume_mb: int | None = None
@@ -83,6 +85,13 @@ def delete_rollout_pod(target: Target) -> Injected:
     pod = next(pod for pod in target.workers() if "-rollout-" in pod.name)
     target.cluster.kubectl("-n", target.namespace, "delete", "pod", pod.name, "--wait=false")
     return Injected(f"pod {pod.name}", ("Disrupted", pod.name))
+
+
+def delete_rollout_pods(target: Target) -> Injected:
+    """Delete all pods that only generate but one, at once: by one request, before one of them is replaced."""
+    pods = [pod for pod in target.workers() if "-rollout-" in pod.name][1:]
+    target.cluster.kubectl("-n", target.namespace, "delete", "pod", *(pod.name for pod in pods), "--wait=false")
+    return Injected(f"pods {', '.join(pod.name for pod in pods)}", ("Disrupted", "minReplicas is 2"))
 
 
 def kill_worker_pod(target: Target) -> Injected:
@@ -208,6 +217,13 @@ FAULTS = (
     Fault("driver-in-place", "the driver is killed, `InPlace`", kill_driver, restart_policy="InPlace"),
     Fault("engine", "the process of a rollout engine is killed", kill_engine, rollout_pods=1),
     Fault("rollout-pod", "one of three rollout pods is deleted", delete_rollout_pod, rollout_pods=3),
+    Fault(
+        "rollout-pods",
+        "two of three rollout pods are deleted, `minReplicas: 2`",
+        delete_rollout_pods,
+        rollout_pods=3,
+        min_rollout_pods=2,
+    ),
     Fault("worker-pod", "a worker pod is deleted without a grace period", kill_worker_pod),
     Fault("head-pod", "the head pod is deleted without a grace period", kill_head_pod),
     Fault("task", "containerd's task of a worker is killed", kill_task),

@@ -97,7 +97,9 @@ def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: i
         volume.mount_everywhere(cluster.layout, folder, size_mb=fault.volume_mb)
         files = volume.locate(cluster.layout, folder)
     policy = fault.restart_policy if fault else "Recreate"
-    run = Run(time.monotonic(), build_job(name, rollout_pods=rollout_pods, restart_policy=policy))
+    minimum = fault.min_rollout_pods if fault else None
+    job = build_job(name, rollout_pods=rollout_pods, min_rollout_pods=minimum, restart_policy=policy)
+    run = Run(time.monotonic(), job)
     try:
         with ThreadPoolExecutor() as pool:
             _follow(run, Target(cluster, namespace, name, files), fault, pool)

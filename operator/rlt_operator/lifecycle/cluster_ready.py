@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from rlt_api.frameworks.replaceable_pods import count_needed, find_replaceable_group
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import Reason
 from rlt_core import names
 from rlt_core.children.pod_template import GCS_PORT
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import HEAD_TIMEOUT_S, diagnose, list_cut_off, list_waiting_for_head
-from rlt_operator.observation import Observed, Pod
+from rlt_operator.observation import Observed, Pod, is_in
 
 
 def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> ConditionUpdate:
@@ -20,8 +21,9 @@ def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> Conditio
     desired = sum(group.replicas for group in spec.cluster.workers)
     heads = sum(pod.ready and pod.is_head for pod in pods)
     workers = sum(pod.ready and not pod.is_head for pod in pods)
-    if heads and workers >= desired:
-        return ConditionUpdate("True", Reason.READY, f"The head and {desired} of {desired} workers are ready.")
+    if heads and _has_needed_workers(pods, spec):
+        ready = min(workers, desired)
+        return ConditionUpdate("True", Reason.READY, f"The head and {ready} of {desired} workers are ready.")
     if diagnosis := diagnose(observed):
         return ConditionUpdate("False", diagnosis.reason, diagnosis.message)
     head = "The head is ready" if heads else "The head is starting"
@@ -42,6 +44,15 @@ def describe_unreachable_head(observed: Observed, now: datetime) -> ConditionUpd
         "the head."
     )
     return ConditionUpdate("False", Reason.HEAD_UNREACHABLE, message)
+
+
+def _has_needed_workers(pods: Sequence[Pod], spec: RLTrainingJobSpec) -> bool:
+    """Whether the workers are ready with which the program starts: all but some of those that only generate."""
+    replaceable = find_replaceable_group(spec)
+    generating = sum(pod.ready and is_in(replaceable, pod) for pod in pods)
+    others = sum(pod.ready and not pod.is_head and not is_in(replaceable, pod) for pod in pods)
+    needed = sum(group.replicas for group in spec.cluster.workers if group is not replaceable)
+    return others >= needed and (replaceable is None or generating >= count_needed(replaceable))
 
 
 def _name_pods(pods: Sequence[Pod]) -> str:

@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from rlt_api.frameworks.registry import get_framework
+from rlt_api.frameworks.replaceable_pods import count_needed
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import PhaseSeconds, ProgressReport
 from rlt_api.status.conditions import ConditionType
@@ -203,8 +204,9 @@ def _find_starts(
         running = math.inf if program.has_ended else _find_unreported_start(observed, spec, end)
     if before == "starting":
         return Starts(-math.inf, running, ended)
-    workers = sum(group.replicas * group.accelerator.count for group in spec.cluster.workers if group.accelerator)
-    all_held = held and sum(each.accelerators for each in held) >= workers
+    groups = [group for group in spec.cluster.workers if group.accelerator]
+    needed = sum(count_needed(group) * group.accelerator.count for group in groups if group.accelerator)
+    all_held = held and sum(each.accelerators for each in held) >= needed
     return Starts(max(each.since for each in held) if all_held else math.inf, running, ended)
 
 

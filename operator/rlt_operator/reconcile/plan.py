@@ -13,7 +13,7 @@ from rlt_api.spec.job_spec import OPERATOR, RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import CurrentAttempt, Phase, RLTrainingJobStatus
 from rlt_core.children.config_map import build_config_map
-from rlt_core.children.disruption_budget import build_disruption_budget
+from rlt_core.children.disruption_budget import build_disruption_budgets
 from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.children.programs import build_programs, name_programs
 from rlt_core.children.sandboxes import build_sandbox_pool, get_sandbox
@@ -33,7 +33,7 @@ from rlt_operator.lifecycle.admission import (
     waiting_for_queue,
 )
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
-from rlt_operator.lifecycle.drain import node_is_drained
+from rlt_operator.lifecycle.disrupted import attempt_is_disrupted
 from rlt_operator.lifecycle.findings import set_findings
 from rlt_operator.lifecycle.in_place import earlier_execution_remains
 from rlt_operator.lifecycle.independent_conditions import set_independent_conditions
@@ -82,7 +82,7 @@ READY_STEPS: list[ReadyStep] = [
     job_is_suspended,
     active_deadline_exceeded,
     training_without_progress,
-    node_is_drained,
+    attempt_is_disrupted,
     cluster_name_taken,
     previous_cluster_terminating,
     restart_delayed,
@@ -234,7 +234,7 @@ def _restore_objects(observed: Observed, verdict: Verdict) -> tuple[Manifest, ..
 
 
 def _protect_pods(observed: Observed, verdict: Verdict, status: RLTrainingJobStatus) -> tuple[Manifest, ...]:
-    """The PodDisruptionBudget, when Ray has the first Ray job of an attempt. Before that, an eviction loses no work."""
+    """The PodDisruptionBudgets, when Ray has the first Ray job of an attempt. An eviction before loses no work."""
     job = observed.job
     cluster = observed.owned_cluster
     released = cluster is None or cluster.deleting or verdict.delete_cluster or verdict.is_final
@@ -242,7 +242,7 @@ def _protect_pods(observed: Observed, verdict: Verdict, status: RLTrainingJobSta
         return ()
     if _has_accepted(observed.attempt) and not _reports_failed_request(job.status):
         return ()
-    return (build_disruption_budget(job, job.spec),)
+    return build_disruption_budgets(job, job.spec)
 
 
 def _open_sandboxes(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...]:

@@ -36,6 +36,8 @@ class Bounds:
     """Number of times on a path that another job takes the accelerators, which the job's runtime limits."""
     losses: int = 0
     """Number of times on a path that the job loses its rollout pod."""
+    has_minimum: bool = False
+    """Whether the group of the rollout pod has minReplicas."""
     failures: int = 0
     """Number of times on a path that a program fails, of a job with restartPolicy InPlace."""
     upgrades: int = 0
@@ -60,6 +62,7 @@ class Bounds:
             upgrades=self.upgrades,
             rivals=self.rivals,
             losses=self.losses,
+            has_minimum=self.has_minimum,
             failures=self.failures,
         )
         world.process.newer = self.newer

@@ -19,6 +19,7 @@ from exploration.world import (
     IN_PLACE_SPEC,
     JOB,
     LIMITED_SPEC,
+    MINIMUM_SPEC,
     NAME,
     NAMESPACE,
     NODE,
@@ -201,7 +202,8 @@ def user_creates_job(world: World) -> bool:
     if world.job is not None:
         return False
     spec = LIMITED_SPEC if api_paths.runtime(RUNTIME) in world.server.objects else SPEC
-    spec = SEPARATE_SPEC if world.losses else IN_PLACE_SPEC if world.in_place else spec
+    separate = MINIMUM_SPEC if world.has_minimum else SEPARATE_SPEC
+    spec = separate if world.losses else IN_PLACE_SPEC if world.in_place else spec
     manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": spec}
     world.server.create(api_paths.jobs(NAMESPACE), manifest)
     return True
@@ -376,6 +378,7 @@ def build_world(
     upgrades: int = 0,
     rivals: int = 0,
     losses: int = 0,
+    has_minimum: bool = False,
     failures: int = 0,
 ) -> World:
     """A world with a new job, which the operator's process has listed.
@@ -390,6 +393,7 @@ def build_world(
         upgrades=upgrades,
         rivals=rivals,
         losses=losses,
+        has_minimum=has_minimum,
         failures=failures,
         in_place=failures > 0,
     )

@@ -207,6 +207,16 @@ def a_replaced_pod_is_forgotten(step: Transition) -> None:
         raise Violation(f"all pods are ready, and the status has {disruption}")
 
 
+def too_few_pods_end_the_attempt(step: Transition) -> None:
+    """The loss of a pod that minReplicas needs is a disruption of the attempt, from its first record on."""
+    after = _get_status(step.after.job)
+    disruption = after.get("disruption") or {}
+    is_new = "disruption" not in _get_status(step.before.job)
+    is_running = after.get("phase") == "Running" and "stop" not in (after.get("currentAttempt") or {})
+    if step.after.has_minimum and is_new and is_running and "workerGroup" in disruption:
+        raise Violation(f"the program continues after {disruption}")
+
+
 def a_deadline_applies(step: Transition) -> None:
     """From the acceptance of a job to its end one of two clocks runs, unless it is suspended or restarts."""
     job = step.after.job
@@ -344,6 +354,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
     a_replaced_pod_is_forgotten,
+    too_few_pods_end_the_attempt,
     a_deadline_applies,
     the_record_is_stored_before_the_cluster_is_deleted,
     a_cluster_has_a_job,

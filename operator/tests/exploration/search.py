@@ -70,11 +70,12 @@ def _let(happen: environment.Happening, world: World) -> bool:
     """Let something happen. Returns whether it changed anything."""
     disturbs = happen in environment.DISTURBANCES
     world.disturbances -= disturbs
-    world.disturbed |= disturbs or happen in environment.FAILURES
+    is_loss = happen in environment.LOSSES
+    world.disturbed |= disturbs or happen in environment.FAILURES or (is_loss and world.has_minimum)
     world.failures -= happen in environment.FAILURES
     world.breakages -= happen in environment.BREAKAGES
     world.rivals -= happen in environment.RIVALS
-    world.losses -= happen in environment.LOSSES
+    world.losses -= is_loss
     return happen(world)
 
 

@@ -29,7 +29,7 @@ from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
 from rlt_operator.leader_election import LeaderElection
-from rlt_operator.lifecycle import admission, drain, in_place, restarts, run_record, running, stopping, terminal
+from rlt_operator.lifecycle import admission, disrupted, in_place, restarts, run_record, running, stopping, terminal
 from rlt_operator.memory import attempts, clocks, disruption
 from rlt_operator.memory.parts import PARTS
 from rlt_operator.observation import Config, NamespaceUse, Observed
@@ -122,6 +122,13 @@ def a_lost_rollout_pod_is_never_replaced() -> Iterator[None]:
 
 
 @contextmanager
+def too_few_rollout_pods_are_not_noticed() -> Iterator[None]:
+    """The program continues below minReplicas."""
+    with mock.patch.object(disrupted, "_find_loss", return_value=None):
+        yield
+
+
+@contextmanager
 def a_result_is_not_final() -> Iterator[None]:
     """A job that has ended is planned like any other."""
     with mock.patch.object(plan, "STEPS", [step for step in plan.STEPS if step is not terminal.job_is_finished]):
@@ -203,7 +210,7 @@ def a_drain_stops_the_program_before_the_status_records_it() -> Iterator[None]:
         waiting = real(observed, *arguments)
         return waiting and replace(waiting, stop=observed.submission_id)
 
-    with mock.patch.object(drain, "stop_program", stop_program):
+    with mock.patch.object(disrupted, "stop_program", stop_program):
         yield
 
 

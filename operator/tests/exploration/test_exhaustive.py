@@ -17,6 +17,7 @@ BOUNDS = {
     "a job on which the operator fails": Bounds(breakages=1, depth=4),
     "a rival and an upgrade": Bounds(rivals=1, upgrades=1, depth=8, starts=("new",)),
     "a lost rollout pod": Bounds(losses=1, depth=9, starts=("starting", "running")),
+    "a lost rollout pod below minReplicas": Bounds(losses=1, has_minimum=True, depth=9, starts=("starting", "running")),
     "failures in place": Bounds(failures=3, starts=("running",)),
     "a failure in place and a disturbance": Bounds(failures=1, disturbances=1, depth=4, starts=("running",)),
     "a failure in place and a fault": Bounds(failures=1, faults=1, depth=9, starts=("running",)),
@@ -33,6 +34,9 @@ DEEP_BOUNDS = {
     "rivals and a disturbance": Bounds(rivals=2, disturbances=1, depth=6, starts=("new", "starting")),
     "lost rollout pods and a disturbance": Bounds(losses=2, disturbances=1, depth=6, starts=("starting", "running")),
     "a lost rollout pod and a fault": Bounds(losses=1, faults=1, depth=8, starts=("running",)),
+    "lost rollout pods below minReplicas, and a fault": Bounds(
+        losses=2, has_minimum=True, faults=1, depth=8, starts=("running",)
+    ),
     "failures in place": Bounds(failures=5, starts=("running",)),
     "failures in place and a disturbance": Bounds(failures=2, disturbances=1, depth=8, starts=("running",)),
     "failures in place and a fault": Bounds(failures=2, faults=1, depth=16, starts=("running",)),

@@ -28,6 +28,7 @@ from exploration.invariants import (
     terminal_is_sticky,
     the_operators_faults_end_no_attempt,
     the_record_is_stored_before_the_cluster_is_deleted,
+    too_few_pods_end_the_attempt,
     users_objects_are_untouched,
     what_another_version_recorded_stays,
 )
@@ -88,6 +89,11 @@ SEEDED = [
         bugs.a_lost_rollout_pod_is_never_replaced,
         a_replaced_pod_is_forgotten.__name__,
         Bounds(losses=1, depth=2, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.too_few_rollout_pods_are_not_noticed,
+        too_few_pods_end_the_attempt.__name__,
+        Bounds(losses=1, has_minimum=True, depth=4, starts=RUNNING),
     ),
     Seeded(bugs.a_result_is_not_final, "job_converges", Bounds(depth=10, starts=NEW)),
     Seeded(bugs.a_job_ends_again, terminal_is_sticky.__name__, Bounds(disturbances=1, depth=3, starts=("ended",))),

@@ -77,6 +77,12 @@ SEPARATE_SPEC = {
     },
 }
 """The spec with a pod that only generates, without which the program continues."""
+TRAIN_GROUP, ROLLOUT_GROUP = SEPARATE_SPEC["cluster"]["workers"]
+MINIMUM_SPEC = {
+    **SEPARATE_SPEC,
+    "cluster": {**SEPARATE_SPEC["cluster"], "workers": [TRAIN_GROUP, {**ROLLOUT_GROUP, "minReplicas": 1}]},
+}
+"""The same with minReplicas: a loss of this pod ends the attempt."""
 
 
 @dataclass
@@ -104,6 +110,8 @@ class World:
     """How many more times a replica of another version may lead on this path."""
     losses: int = 0
     """How many more times the job may lose its rollout pod on this path."""
+    has_minimum: bool = False
+    """Whether the group of the rollout pod has minReplicas."""
     failures: int = 0
     """How many more times a program of a job with restartPolicy InPlace may fail on this path."""
     in_place: bool = False

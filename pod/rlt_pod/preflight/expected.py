@@ -24,6 +24,13 @@ class Group:
     """Size of /dev/shm in bytes."""
     device_memory: int = 0
     """Memory of an accelerator in bytes. 0: not known."""
+    min_replicas: int | None = None
+    """Number of pods with which the program starts. None: all."""
+
+    @property
+    def needed(self) -> int:
+        """Number of pods without which the program does not start."""
+        return self.min_replicas or self.replicas
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def _check_cluster(current: Run, directory: str, timeouts: Timeouts, process: st
     """Run the stages before the training, up to the first one with a failed check. Return the workers."""
     expected = current.expected
     stopwatch = current.stopwatch
-    head, nodes = wait_for_nodes(sum(each.replicas for each in expected.workers), timeouts.join)
+    head, nodes = wait_for_nodes(sum(each.needed for each in expected.workers), timeouts.join)
     members = start_members(nodes, expected, directory, process)
     own = Process(expected, head.pod, head.address, is_head=True)
 

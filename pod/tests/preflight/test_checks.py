@@ -80,6 +80,16 @@ def test_all_checks_pass_for_healthy_pods(measured: Any, expected: Expected) -> 
     assert all(each.remedy is None for each in every.values())
 
 
+@pytest.mark.parametrize(("joined", "result"), [(0, "failed"), (1, "passed"), (2, "passed"), (3, "failed")])
+def test_a_group_with_a_minimum_may_lack_pods(joined: int, result: str) -> None:
+    (group,) = EXPECTED.workers
+    nodes = tuple(replace(SERVICES.nodes[0], pod=f"pod-{index}") for index in range(joined))
+    found = check_all(replace(SERVICES, nodes=nodes), replace(EXPECTED, workers=[replace(group, min_replicas=1)]))
+    assert (found["ray-nodes"].result, found["ray-nodes"].threshold) == (result, "1 node")
+    if joined == 1:
+        assert found["ray-nodes"].message == "1 of 2 workers have joined Ray with the resources of the spec."
+
+
 DRIVERS = [
     ({"nvidia driver": "570.124.06", "nvidia-cuda-runtime": "13.0.96"}, "failed"),
     ({"nvidia driver": "580.65.06", "nvidia-cuda-runtime": "13.0.96"}, "passed"),

@@ -82,8 +82,8 @@ def kill(actor: Any) -> None:
     ray.kill(actor)
 
 
-def wait(references: Any, timeout: float | None = None) -> tuple[Any, Any]:
-    """Wait for one of the references. Return the lists of those that are done and of the others.
+def wait(references: Any, timeout: float | None = None, count: int = 1) -> tuple[Any, Any]:
+    """Wait for `count` of the references. Return the lists of those that are done and of the others.
 
     Ray raises the exception of a signal handler, such as Terminated or KeyboardInterrupt, as the cause of a SystemError
     ("CoreWorker.wait returned a result with an exception set"; ray/_raylet.pyx, Ray 2.60). It is raised here itself.
@@ -91,7 +91,7 @@ def wait(references: Any, timeout: float | None = None) -> tuple[Any, Any]:
     import ray
 
     try:
-        done, pending = ray.wait(references, timeout=timeout)
+        done, pending = ray.wait(references, num_returns=count, timeout=timeout)
     except SystemError as error:
         if error.__cause__ is None:
             raise

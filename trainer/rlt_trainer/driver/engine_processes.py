@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.cluster.actors import WorkerDiedError, call, kill, start_actor
-from rlt_trainer.cluster.placement import reserve_pods
+from rlt_trainer.cluster.placement import is_reserved, reserve_each
 from rlt_trainer.cluster.pods import Pods, rollout_pods
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.errors import TrainingError, root_cause
@@ -43,6 +43,10 @@ class EngineProcesses(Protocol):
 
     def start(self, number: int) -> EngineProcess:
         """Start the process of an engine, for the first time or again."""
+        ...
+
+    def has_pods(self, number: int) -> bool:
+        """Return whether the pods of an engine have joined Ray. Until then, its process does not start."""
         ...
 
 
@@ -95,6 +99,10 @@ class ColocatedProcesses:
         )
         return ActorProcess(actor)
 
+    def has_pods(self, number: int) -> bool:
+        """As in EngineProcesses: the workers have started there."""
+        return True
+
     @cached_property
     def _visible_devices(self) -> list[dict[str, str]]:
         return self._workers.all(TrainWorker.visible_devices)
@@ -103,12 +111,12 @@ class ColocatedProcesses:
 class SeparateProcesses:
     """Engines in pods that only generate: several in one pod, or one in several."""
 
-    def __init__(self, config: TrainingConfig, pods: Pods, placement_group: Any) -> None:
-        """`placement_group`: Ray's, of the `pods` (reserve_pods)."""
+    def __init__(self, config: TrainingConfig, pods: Pods, placement_groups: Sequence[Any]) -> None:
+        """`placement_groups`: Ray's, of each of the `pods` (reserve_each)."""
         self._config = config
         self._pods = pods
         self._size = config.rollout.tensor_parallel_size
-        self._placement_group = placement_group
+        self._placement_groups = placement_groups
         self._actors: dict[int, Any] = {}
 
     def __len__(self) -> int:
@@ -117,19 +125,28 @@ class SeparateProcesses:
     def start(self, number: int) -> EngineProcess:
         """As in EngineProcesses."""
         pods = self._pods
-        first = number * self._size // pods.processes
-        count = max(1, self._size // pods.processes)
         processes = min(self._size, pods.processes)
         start = partial(
             start_actor,
-            placement_group=self._placement_group,
+            pod=0,
             cpus=pods.threads * processes,
             devices=processes if pods.devices else 0,
             threads=pods.threads,
         )
-        parts = [partial(start, EnginePart, (self._config,), pod=first + index) for index in range(1, count)]
-        self._actors[number] = start(RolloutWorker, (self._config, number, parts), pod=first)
-        return ActorProcess(self._actors[number])
+        first, *others = self._select_groups(number)
+        parts = [partial(start, EnginePart, (self._config,), placement_group=group) for group in others]
+        actor = start(RolloutWorker, (self._config, number, parts), placement_group=first)
+        self._actors[number] = actor
+        return ActorProcess(actor)
+
+    def has_pods(self, number: int) -> bool:
+        """As in EngineProcesses."""
+        return all(is_reserved(group) for group in self._select_groups(number))
+
+    def _select_groups(self, number: int) -> Sequence[Any]:
+        """Select the placement groups of an engine's pods."""
+        first = number * self._size // self._pods.processes
+        return self._placement_groups[first : first + max(1, self._size // self._pods.processes)]
 
     def end(self) -> None:
         """End the processes, so that others can have their devices."""
@@ -142,13 +159,13 @@ def build_processes(config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -
     if config.rollout.mode == "colocated":
         return ColocatedProcesses(config, workers)
     pods = rollout_pods(config)
-    return SeparateProcesses(config, pods, reserve_pods(pods))
+    return SeparateProcesses(config, pods, reserve_each(pods, minimum=config.min_rollout_workers))
 
 
 @contextmanager
-def open_processes(config: TrainingConfig, pods: Pods, placement_group: Any) -> Iterator[EngineProcesses]:
+def open_processes(config: TrainingConfig, pods: Pods, placement_groups: Sequence[Any]) -> Iterator[EngineProcesses]:
     """Open the processes of engines in all `pods`, for one model. They end with the block."""
-    processes = SeparateProcesses(config, pods, placement_group)
+    processes = SeparateProcesses(config, pods, placement_groups)
     try:
         yield processes
     finally:

@@ -46,7 +46,7 @@ MAX_LOSSES = 3
 START_TIMEOUT_S = 1800
 """How long a run without any engine waits for one: for a new pod, and until its engine has loaded the model."""
 POLL_INTERVAL_S = 1.0
-"""How often this wait looks for SIGTERM."""
+"""How often a wait for engines looks for SIGTERM and for lost pods."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +59,8 @@ class Engines:
     Colocated engines use the devices of the train workers, so they are paused while these train. An engine whose
     process ends is started again by `wait` or by the next weight sync: the train workers must send it the weights. In
     pods that only generate, it starts beside the others, which serve its requests, and joins them at the first weight
-    sync after its start. Its pod may be lost as well: Ray starts the process when KubeRay has replaced the pod.
+    sync after its start. Its pod may be lost as well, or not have joined Ray yet (minRolloutWorkers): Ray starts the
+    process when KubeRay has created the pod.
     """
 
     sampling: Sampling
@@ -278,23 +279,29 @@ class Engines:
             engine.start = self.loop.submit(engine.process.call(RolloutWorker.start))
 
     def _await_starts(self) -> None:
-        """Wait for the engines without which no request can be served.
+        """Wait for the engines without which no request can be served: at first, all whose pods have joined Ray.
 
         Raises TrainingError after START_TIMEOUT_S, and Terminated after SIGTERM: all pods of the job may end.
         """
-        starting = [engine.start for engine in self._engines if engine.info is None and engine.start is not None]
+        starts = {engine.number: engine.start for engine in self._engines if engine.info is None and engine.start}
         if self._is_colocated or not self._connected:
-            wait(starting)
+            while awaited := [start for number, start in starts.items() if self._is_awaited(number, start)]:
+                wait(awaited, POLL_INTERVAL_S)
+        if self._is_colocated:
             return
         deadline = time.monotonic() + START_TIMEOUT_S
-        while len(starting) == len(self._engines) and not wait(starting, POLL_INTERVAL_S, FIRST_COMPLETED).done:
+        while len(starts) == len(self._engines) and not wait(starts.values(), POLL_INTERVAL_S, FIRST_COMPLETED).done:
             if self._termination is not None and self._termination.requested:
                 raise Terminated("Training was terminated (SIGTERM) without a rollout engine.")
             if time.monotonic() > deadline:
                 raise TrainingError(
-                    f"No rollout engine has started within {START_TIMEOUT_S} s after the last one ended. Check the "
-                    f"pods of worker group {self._config.rollout.worker_group}."
+                    f"No rollout engine has started within {START_TIMEOUT_S} s. Check the pods of worker group "
+                    f"{self._config.rollout.worker_group}."
                 )
+
+    def _is_awaited(self, number: int, start: Future[EngineInfo]) -> bool:
+        """Whether an engine starts now, and not when its pod joins Ray. A pod may be lost meanwhile."""
+        return not start.done() and self._processes.has_pods(number)
 
     def _restart_lost(self) -> None:
         """Start the processes again that have ended. Raises EngineLostError after MAX_LOSSES of one in one step."""

@@ -14,7 +14,7 @@ from rlt_api.blocks.metric_rules import build_limits
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_pod.report.driver_report import METRICS_PORT
 from rlt_pod.report.driver_server import read_token
-from rlt_trainer.cluster.placement import reserve_pods
+from rlt_trainer.cluster.placement import reserve_each
 from rlt_trainer.cluster.pods import list_accelerators, training_pods
 from rlt_trainer.cluster.session import join_ray, leave_ray
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
@@ -205,11 +205,11 @@ def _run_evaluation(run: _Run) -> None:
         run.join_ray()
         with Termination(TERMINATED) as termination:
             pods = training_pods(config)
-            placement_group = reserve_pods(pods)
+            placement_groups = reserve_each(pods)
             Evaluator(
                 config,
                 models=models,
-                open_processes=lambda loaded: open_processes(loaded, pods, placement_group),
+                open_processes=lambda loaded: open_processes(loaded, pods, placement_groups),
                 suites=suites,
                 tokenizer=run.tokenizer,
                 scorer=scorer,

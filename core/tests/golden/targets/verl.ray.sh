@@ -70,7 +70,8 @@ cat > /checkpoints/configs/verl-11111111/preflight.json <<'RLT_END_OF_FILE'
     "cpus": 0,
     "devices": 0,
     "shared_memory": 0,
-    "device_memory": 0
+    "device_memory": 0,
+    "min_replicas": null
   },
   "workers": [
     {
@@ -79,7 +80,8 @@ cat > /checkpoints/configs/verl-11111111/preflight.json <<'RLT_END_OF_FILE'
       "cpus": 28,
       "devices": 8,
       "shared_memory": 137438953472,
-      "device_memory": 206158430208
+      "device_memory": 206158430208,
+      "min_replicas": null
     }
   ],
   "head_service": "",

@@ -48,21 +48,24 @@ def pods_answer(expected: Expected, measured: Services) -> Result | None:
 
 
 def ray_has_all_resources(expected: Expected, measured: Services) -> Result:
-    """All workers have joined Ray, with the CPUs and accelerators of the spec."""
+    """The workers have joined Ray, with the CPUs and accelerators of the spec: all, or all with which the program
+    starts."""
     wanted = Counter((each.cpus, each.devices) for each in expected.workers for _ in range(each.replicas))
+    needed = Counter((each.cpus, each.devices) for each in expected.workers for _ in range(each.needed))
     found = Counter((each.cpus, each.devices) for each in measured.nodes)
     nodes = sum(found.values())
     devices = sum(each.devices for each in measured.nodes)
     value = _format_nodes(nodes, devices)
-    limit = _format_nodes(sum(wanted.values()), _count_devices(expected))
-    if found == wanted:
-        message = "All workers have joined Ray with the resources of the spec."
+    limit = _format_nodes(sum(needed.values()), sum(each.needed * each.devices for each in expected.workers))
+    if all(needed[key] <= found[key] <= wanted[key] for key in {*wanted, *found}):
+        which = f"{nodes} of {sum(wanted.values())}" if found != wanted else "All"
+        message = f"{which} workers have joined Ray with the resources of the spec."
         return passed("ray-nodes", value, message, threshold=limit)
     extra = {key for key in found if found[key] > wanted[key]}
     pods = [each.pod for each in measured.nodes if (each.cpus, each.devices) in extra]
-    missing = sum(wanted.values()) - nodes
+    missing = sum(needed.values()) - nodes
     message = (
-        f"{missing} of {sum(wanted.values())} workers have not joined Ray."
+        f"{missing} of {sum(needed.values())} workers have not joined Ray."
         if missing > 0
         else f"Ray has {_format_resources(found)}, but the spec gives {_format_resources(wanted)}."
     )
@@ -230,10 +233,6 @@ def _find_group(expected: Expected, facts: ServiceFacts) -> Group:
         return expected.head
     named = [each for each in expected.workers if each.name == facts.group]
     return min(named or expected.workers, key=lambda each: each.shared_memory)
-
-
-def _count_devices(expected: Expected) -> int:
-    return sum(each.replicas * each.devices for each in expected.workers)
 
 
 def _format_nodes(nodes: int, devices: int) -> str:
