@@ -214,18 +214,26 @@ def test_the_keys_of_each_publication_have_other_names_than_those_of_the_bucket(
 
 
 @pytest.mark.parametrize(
-    ("storage", "pods"),
+    ("storage", "publish", "pods"),
     [
-        ({"claimName": "c", "secretName": "s3"}, ["head"]),
-        ({"secretName": "s3"}, ["head", "training", "generating"]),
-        ({"bucket": "s3://runs/team-a", "secretName": "s3"}, ["head", "training", "generating"]),
-        ({"bucket": "s3://runs/team-a", "secretName": "s3", "modelCache": {"claimName": "m"}}, ["head", "training"]),
+        ({"claimName": "c", "secretName": "s3"}, [], ["head"]),
+        ({"claimName": "c", "secretName": "s3"}, [{"bucket": "s3://aaa"}], ["head", "training"]),
+        ({"claimName": "c", "secretName": "s3"}, [{"bucket": "s3://aaa", "secretName": "b"}], ["head"]),
+        ({"secretName": "s3"}, [], ["head", "training", "generating"]),
+        ({"bucket": "s3://runs/team-a", "secretName": "s3"}, [], ["head", "training", "generating"]),
+        (
+            {"bucket": "s3://runs/team-a", "secretName": "s3", "modelCache": {"claimName": "m"}},
+            [],
+            ["head", "training"],
+        ),
     ],
 )
-def test_the_pods_that_download_have_the_keys(storage: dict[str, Any], pods: list[str]) -> None:
+def test_the_pods_that_use_a_bucket_have_the_keys(
+    storage: dict[str, Any], publish: list[dict[str, str]], pods: list[str]
+) -> None:
     """The head downloads to a volume, and without one each pod does."""
     model = {"path": "s3://models/Qwen3-8B"}
-    submitted = merged(BUILTIN, {**separate_engines(1, 1), "model": model, "storage": storage})
+    submitted = merged(BUILTIN, {**separate_engines(1, 1), "model": model, "storage": storage, "publish": publish})
     spec = read_resolved_spec(build_resolved_spec(submitted, None), {}).spec
     assert spec
     training, generating = spec.cluster.workers

@@ -138,10 +138,11 @@ def _build_secret_env(observability: Observability) -> list[Manifest]:
 
 
 def _build_bucket_env(spec: RLTrainingJobSpec, group: WorkerGroup | None) -> list[Manifest]:
-    """The keys of storage.secretName, for the pods that use a bucket: the head, the pods that train if the run has one,
-    and all pods if each of them downloads models and data."""
+    """The keys of storage.secretName, for the pods that use a bucket: the head, the pods that train if the run has one
+    or publishes to one with them, and all pods if each of them downloads models and data."""
     name = spec.storage.secret_name
-    trains = spec.storage.bucket is not None and group is not rollout_group(spec)
+    writes = spec.storage.bucket is not None or any(each.bucket and not each.secret_name for each in spec.publish)
+    trains = writes and group is not rollout_group(spec)
     if name is None or not (group is None or trains or downloads_to_each_pod(spec)):
         return []
     return [_build_reference(key, "secretKeyRef", KeyReference(name=name, key=key)) for key in BUCKET_KEYS]
