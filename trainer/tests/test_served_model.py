@@ -34,7 +34,8 @@ def parse(model: ServedModel, changes: dict[str, Any]) -> Namespace:
     spec = RLTrainingJobSpec.model_validate(merged(BUILTIN, {**gpus(8), "model": BASE, **changes}))
     program, serve, *arguments = build_server_command("math", spec, model)
     assert (program, serve) == ("vllm", "serve")
-    found: Namespace = make_arg_parser(FlexibleArgumentParser()).parse_args(arguments)
+    create_parser: Any = FlexibleArgumentParser  # vLLM does not annotate it
+    found: Namespace = make_arg_parser(create_parser()).parse_args(arguments)
     validate_parsed_serve_args(found)
     return found
 
