@@ -43,6 +43,9 @@ MAX_NAMED = 8
 
 def main(arguments: list[str]) -> int:
     """Wait, and print what is left. Returns the exit code."""
+    if len(arguments) != 1 or not arguments[0].isdecimal():  # else it would join any Ray cluster of the machine
+        print("usage: rlt_pod.pyz clear NUMBER-OF-NODES", file=sys.stderr)
+        return 2
     ray = import_module("ray")  # the operator has no Ray
     ray.init(address="auto", log_to_driver=False, logging_level="ERROR")  # the output is the operator's message
     expected = int(arguments[0])
