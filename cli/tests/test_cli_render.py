@@ -15,6 +15,7 @@ from rlt.offline_job import DEFAULT_ACCESS, PLACEHOLDER_UID, build_offline_job, 
 from rlt.validation import validate_files
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_cli.main import cli
+from rlt_core.children.disruption_budget import build_disruption_budgets
 from rlt_operator.lifecycle.admission import CREATED_LATER, cluster_missing
 from rlt_operator.observation import Observed
 
@@ -38,7 +39,8 @@ def test_render_prints_what_the_operator_creates(path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     rendered = list(yaml.safe_load_all(done.stdout))
     assert [each for each in rendered if each["kind"] != CREATED_LATER] == list(verdict.apply)
-    assert [each["kind"] for each in rendered].count(CREATED_LATER) == 1
+    later = [each for each in rendered if each["kind"] == CREATED_LATER]
+    assert later == list(build_disruption_budgets(job, job.spec))
 
 
 def test_the_trainer_config_is_a_yaml_block() -> None:
