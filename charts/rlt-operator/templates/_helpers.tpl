@@ -323,3 +323,22 @@ capabilities:
   verbs: [get, patch]
 {{- end }}
 {{- end -}}
+
+{{/* The namespaces of a policy's binding: those that the operator watches. */}}
+{{- define "rlt-operator.matchResources" -}}
+{{- if or .Values.watchNamespaces .Values.watchNamespaceLabels -}}
+matchResources:
+  namespaceSelector:
+    {{- with .Values.watchNamespaces }}
+    matchExpressions:
+      - key: kubernetes.io/metadata.name
+        operator: In
+        values:
+          {{- toYaml . | nindent 10 }}
+    {{- end }}
+    {{- with .Values.watchNamespaceLabels }}
+    matchLabels:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+{{- end -}}
+{{- end -}}
