@@ -26,9 +26,11 @@ def manifest(name: str, **annotations: str) -> dict[str, Any]:
     return {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": metadata, "spec": spec}
 
 
-def write(cluster: Cluster, user: str, verb: str, job: dict[str, Any]) -> dict[str, str]:
+def write(cluster: Cluster, user: str, verb: str, job: dict[str, Any], *options: str) -> dict[str, str]:
     """`kubectl VERB -f -` as the user. Returns the annotations of the job. Raises ValueError if it is rejected."""
-    text = cluster.kubectl(verb, f"--as={user}", "-n", NAMESPACE, "-o", "json", "-f", "-", input=json.dumps(job))
+    text = cluster.kubectl(
+        verb, *options, f"--as={user}", "-n", NAMESPACE, "-o", "json", "-f", "-", input=json.dumps(job)
+    )
     return dict(json.loads(text)["metadata"].get("annotations", {}))
 
 
@@ -87,7 +89,7 @@ def older(team: Cluster, render: Render) -> Iterator[Cluster]:
 def test_without_mutating_policies_no_user_writes_it(older: Cluster) -> None:
     def is_rejected(verb: str, job: dict[str, Any]) -> bool:
         try:
-            write(older, "jane", verb, job)
+            write(older, "jane", verb, job, "--dry-run=server")
         except ValueError as error:
             return "metadata.annotations[rlt.dev/created-by]: must not be written by users" in str(error)
         return False
