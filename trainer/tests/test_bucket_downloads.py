@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bucket_servers import bucket_server
 from s3_proxy import Cut, Decision, Fault, Request, s3_proxy
 
 from rlt_api.spec.training_config import RunBucket
-from rlt_e2e.cluster.s3_server import SECRET_KEY, s3_server
+from rlt_e2e.cluster.s3_server import SECRET_KEY
 from rlt_pod.download import transfer
 from rlt_pod.download.bucket import Location, Server
 from rlt_pod.download.objects import STATE, download_objects
@@ -37,13 +38,8 @@ FIELD = "spec.model.path"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server with an empty bucket. The variables of its clients are set."""
-    folder = tmp_path_factory.mktemp("s3")
-    with s3_server(folder) as variables, pytest.MonkeyPatch.context() as patch:
-        (folder / "objects" / BUCKET).mkdir()
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        yield variables["AWS_ENDPOINT_URL_S3"]
+    with bucket_server(tmp_path_factory.mktemp("s3"), BUCKET) as url:
+        yield url
 
 
 @pytest.fixture

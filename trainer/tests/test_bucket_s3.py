@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from bucket_ranks import Place, load_latest, save_steps
+from bucket_servers import bucket_server
 from ranks import run_ranks
 from s3_proxy import Request, s3_proxy
 from test_checkpoint_kill import metrics, read_until_step
 
 from rlt_api.spec.training_config import RunBucket, TrainingConfig
-from rlt_e2e.cluster.s3_server import SECRET_KEY, s3_server
+from rlt_e2e.cluster.s3_server import SECRET_KEY
 from rlt_pod.download.signature import Keys
 from rlt_pod.preflight.facts.bucket import measure_bucket
 from rlt_trainer.__main__ import TERMINATED
@@ -40,13 +41,8 @@ MIB = 2**20
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a server with an empty bucket. The variables of its clients are set."""
-    folder = tmp_path_factory.mktemp("s3")
-    with s3_server(folder) as variables, pytest.MonkeyPatch.context() as patch:
-        (folder / "objects" / BUCKET).mkdir()
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        yield variables["AWS_ENDPOINT_URL_S3"]
+    with bucket_server(tmp_path_factory.mktemp("s3"), BUCKET) as url:
+        yield url
 
 
 @pytest.fixture
