@@ -81,6 +81,7 @@ def test_a_request_has_its_response(connection: socket.socket) -> None:
         ("ask('x' * 10**7)", "413", f"The body has more than {MAX_BODY} bytes."),
         (f"ask(iter([b'x' * {MAX_BODY + 1}]))", "413", f"The body has more than {MAX_BODY} bytes."),
         ("ask('zz\\r\\n', Transfer_Encoding='chunked')", "400", "A chunk is invalid"),
+        ("ask('-2\\r\\n-2\\r\\n', Transfer_Encoding='chunked')", "400", "A chunk is invalid: its size is -2"),
         ("ask('', Content_Length='-1')", "400", "Content-Length '-1' is not a length in bytes."),
         ("ask('', Content_Length='1' * 99)", "400", "is not a length in bytes."),
     ],

@@ -150,6 +150,8 @@ async def _read_chunks(reader: asyncio.StreamReader, max_body: int) -> bytes:
         while size:
             line = await reader.readuntil(b"\r\n")
             size = int(line.partition(b";")[0], 16)
+            if size < 0:
+                raise ValueError(f"its size is {size}")
             if len(body) + size > max_body:
                 raise _reject_size(max_body)
             body += (await reader.readexactly(size + 2))[:-2]
