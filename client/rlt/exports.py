@@ -23,7 +23,7 @@ async def export_checkpoint(
 ) -> Manifest:
     """Create the Job that exports the checkpoint of `step`, by default the latest one. Returns the Job.
 
-    `dry_run` creates nothing. Raises NotFoundError, and UnavailableError if the checkpoint cannot be exported.
+    `dry_run` creates no object. Raises NotFoundError, and UnavailableError if the checkpoint cannot be exported.
     """
     manifest = await _get_job(connection, name)
     export_job = build_export_manifest(manifest, step, connection.kube_context)
@@ -35,7 +35,8 @@ async def export_checkpoint(
 async def publish_export(connection: Connection, name: str, *, dry_run: bool = False) -> Manifest:
     """Create the Job that publishes the exported model of a job again, where that has failed. Returns the Job.
 
-    `dry_run` creates nothing. Raises NotFoundError, and UnavailableError if there is no model to publish.
+    `dry_run` creates no object. Raises NotFoundError if the job does not exist, and UnavailableError if it has not
+    exported a model.
     """
     publish_job = build_publish_manifest(await _get_job(connection, name), connection.kube_context)
     return await _create(connection, publish_job, "the model is being published", dry_run=dry_run)

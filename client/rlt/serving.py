@@ -24,7 +24,7 @@ async def render_model_server(
 
     `adapter`: serve the base model with the LoRA adapter of the job, which clients choose by the name of the job.
     `image`: an image with vLLM, by default the job's. `unpromoted`: also if a suite does not pass its promoteIf.
-    Raises NotFoundError, and UnavailableError if there is no model that a server can load.
+    Raises NotFoundError if the job does not exist, and UnavailableError if it has no model that a server can load.
     """
     manifest = await connection.get_job(name)
     servers = build_server_manifests(

@@ -52,7 +52,7 @@ CHANGED = (404, 412)
 
 
 class ChangedError(Exception):
-    """An object is no longer the one that was listed."""
+    """An object has been replaced or deleted since it was listed."""
 
 
 @dataclass(frozen=True)

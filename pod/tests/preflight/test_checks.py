@@ -430,7 +430,7 @@ def test_every_check_is_documented() -> None:
 
 
 def test_the_status_holds_all_checks_of_a_preflight() -> None:
-    """A check of the last stage is cut from the status otherwise, also one that failed. With the check objects, nothing
-    is trained, so that there is no check of a checkpoint."""
+    """A check of the last stage is cut from the status otherwise, also one that failed. A job with the check objects
+    trains nothing, and does not have the check of a checkpoint."""
     limit = load_schema(RLTrainingJobStatus)["properties"]["preflight"]["maxItems"]
     assert sum(map(len, CHECKS.values())) + len(FULL - {"checkpoint"}) <= limit
