@@ -315,6 +315,13 @@ CASES = [
     Case("publish", PUBLISH, {"publish": [{**HUB, "bucket": "s3://models/a"}]}, "keep one of them", cel=True),
     Case("publish", f"{PUBLISH}.endpoint", {"publish": [{**HUB, "endpoint": "http://s3"}]}, "remove it", cel=True),
     Case(
+        "schema",
+        f"{PUBLISH}.endpoint",
+        {"publish": [{"bucket": "s3://models", "endpoint": "file:///etc/passwd"}]},
+        "write a value of this form",
+        cel=True,
+    ),
+    Case(
         "publish",
         f"{PUBLISH}.public",
         {"publish": [{"bucket": "s3://models/a", "public": True}]},

@@ -25,6 +25,7 @@ NEEDS_A_DECISION = {
     "spec.framework.prepare": "which steps to join",
     "spec.publish[0]": "the place",
     "spec.publish[0].bucket": "the prefix",
+    "spec.publish[0].endpoint": "the server",
     "spec.publish[0].hub": "the repository, or whether the pods use the hub",
     "spec.publish[1].hub": "the place",
     "spec.evaluation[0].data": "the data",

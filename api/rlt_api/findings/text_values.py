@@ -61,6 +61,10 @@ def _read_variable(text: str) -> str | None:
     return re.sub(r"[^A-Za-z0-9_]", "_", text)
 
 
+def _read_url(text: str) -> str | None:
+    return None if "://" in text else f"http://{text}"
+
+
 def _read_version(text: str) -> str | None:
     return f"{text}.0" if re.fullmatch(r"[0-9]+\.[0-9]+", text) else text.removeprefix("v")
 
@@ -75,7 +79,7 @@ KNOWN: dict[str, tuple[str, Callable[[str], str | None]]] = {
     _pattern(ObjectName): ("must be the name of an object: lower-case letters, digits, - and .", _read_name),
     _pattern(AbsolutePath): ("must be an absolute path in the pods: it begins with /", lambda text: None),
     _pattern(EnvName): ("must be the name of a variable: letters, digits and _", _read_variable),
-    _pattern(Url): ("must be a URL that begins with http:// or https://", lambda text: f"http://{text}"),
+    _pattern(Url): ("must be a URL that begins with http:// or https://", _read_url),
     r"^[0-9]+\.[0-9]+\.[0-9]+$": ("must be a version such as 2.60.0", _read_version),
     r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": (
         "must be MODULE:FUNCTION, such as scoring:compute_score",
