@@ -193,7 +193,7 @@ def test_an_environment_that_hangs_ends_only_its_conversation(processes: Process
     assert bad.failure == "TimeoutError: it did not end within 3 s"
     assert bad.response.finish_reason == "abort"
     assert (good.failure, good.response.num_turns) == (None, 3)
-    assert find_environment_outcome(bad) == {"environment": Failure("not_finite", bad.failure)}
+    assert find_environment_outcome(bad) == {"environment": Failure("environment", bad.failure)}
     assert find_environment_outcome(good) == {"environment": good.reward}
     (hung, *_), (where, again) = (re.findall("[0-9]+", text_of(episode)) for episode in (bad, good))
     assert where == again != hung

@@ -163,5 +163,5 @@ class RolloutSampler:
 def find_environment_outcome(episode: Episode) -> dict[str, Outcome]:
     """Return ENVIRONMENT -> the environment's reward, or its failure. Empty if it gives no reward."""
     if episode.failure is not None:
-        return {ENVIRONMENT: Failure("not_finite", episode.failure)}
+        return {ENVIRONMENT: Failure("environment", episode.failure)}
     return {} if episode.reward is None else {ENVIRONMENT: episode.reward}

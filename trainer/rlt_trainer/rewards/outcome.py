@@ -18,6 +18,7 @@ Reason = Literal[
     "unavailable",  # a judge that does not answer, or with status 429 or 5xx
     "rejected",  # a request that the judge rejects
     "no_score",  # an answer of a judge without a valid score
+    "environment",  # an environment, agent, tool or sandbox that failed: the conversation has no reward
 ]
 
 
