@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from rlt_pod.download.identity import find_keys, get_region
 from rlt_pod.download.signature import TIME_FORMAT, sign
-from rlt_pod.download.transfer import DownloadError
+from rlt_pod.download.transfer import TEMPORARY, DownloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,8 +45,6 @@ FIXES = {
 }
 """Error code -> what to do. https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html"""
 DEFAULT_FIX = "Verify {field}, spec.storage.endpoint and secretName, and the log of the server."
-TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
-"""Statuses after which a request is repeated. Others of 400 and above are final."""
 CHANGED = (404, 412)
 """Statuses of a listed object that was deleted or replaced."""
 
@@ -165,12 +163,15 @@ class Server:
         now = time.monotonic()
         if self._keys is None or now - self._found > KEYS_AGE_S:
             try:
-                self._keys = find_keys(self._environment)
+                found = find_keys(self._environment)
             except urllib.error.HTTPError as error:
-                if error.code in TEMPORARY:
-                    raise
                 reason = f"the identity of the pod gets no credentials ({error.code} {error.reason})"
+                if error.code in TEMPORARY:
+                    raise OSError(reason) from error  # an HTTPError would be an answer of the bucket's server
                 raise DownloadError(f"{location.url}: {reason}.", CREDENTIALS) from error
+            if found is None and self._keys is not None:
+                raise OSError("the metadata service of the node does not answer any longer")
+            self._keys = found
             self._found = now
         if self._keys is None:
             fix = "Set spec.storage.secretName, or serviceAccountName in the podTemplate of head and workers."
@@ -182,7 +183,7 @@ class Server:
         region = error.headers.get("x-amz-bucket-region")
         try:
             answer = ElementTree.fromstring(error.read())
-        except ElementTree.ParseError:
+        except (ElementTree.ParseError, HTTPException, OSError):
             answer = ElementTree.Element("Error")
         code = answer.findtext("{*}Code") or {403: "AccessDenied", 301: "PermanentRedirect"}.get(error.code, "")
         region = region or answer.findtext("{*}Region")

@@ -9,11 +9,13 @@ import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 from xml.etree import ElementTree
 
 from rlt_pod.download.signature import Keys
+from rlt_pod.download.transfer import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,8 +51,10 @@ def find_keys(environment: Mapping[str, str]) -> Keys | None:
         return _ask_container(environment, full or f"{CONTAINER}{relative}", region)
     try:
         return _ask_node(environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or NODE, region)
-    except OSError:  # not a node of AWS, or without a role
-        return None
+    except OSError as error:
+        if isinstance(error, HTTPError) and error.code in TEMPORARY:
+            raise
+        return None  # not a node of AWS, or without a role
 
 
 def _assume_role(environment: Mapping[str, str], token: Path, region: str) -> Keys:

@@ -22,6 +22,8 @@ INTERVAL_S = 10.0
 ATTEMPTS = 8
 """Connections in succession that deliver nothing, after which the download fails."""
 MAX_DELAY_S = 30.0
+TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
+"""Statuses after which a request is repeated. Others of 400 and above are final."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a volume without space."""
 
