@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sandbox_servers import build_run, claim, run, start_server
+from sandbox_servers import build_run, call, claim, run, start_server
 
 from rlt_pod.sandbox.protocol import MAX_FRAME, derive_key, encode
 from rlt_pod.sandbox.serve import read_frame
@@ -74,9 +74,23 @@ def test_the_driver_stops_a_program(server: Server) -> None:
         assert run(connection, "print(1)") == succeed("1\n")
 
 
-def test_a_program_that_cannot_start_is_a_problem(server: Server) -> None:
+@pytest.mark.parametrize(
+    ("command", "variables", "problem"),
+    [
+        (["missing"], {}, "No such file"),
+        (["sleep", 5], {}, "not int"),
+        (["true"], {"A": 5}, "not int"),
+        (["true"], {"A": "\0"}, "null byte"),
+        ([], {}, "out of range"),
+    ],
+)
+def test_a_program_that_cannot_start_is_a_problem(
+    server: Server, command: list[Any], variables: dict[str, Any], problem: str
+) -> None:
     with claim(server[1])[0] as connection:
-        assert "No such file" in run(connection, "", command="missing")["problem"]
+        answer = call(connection, run={"command": command, "stdin": "", "variables": variables})
+        assert answer["problem"].startswith("the program did not start: ")
+        assert problem in answer["problem"]
 
 
 def test_a_program_cannot_read_the_key(server: Server) -> None:

@@ -49,7 +49,7 @@ async def run_program(
                 start_new_session=True,  # killpg then also ends the program's child processes
                 preexec_fn=limit,
             )
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, TypeError, IndexError, subprocess.SubprocessError) as error:
             return {"output": "", "exitCode": None, "problem": f"the program did not start: {error}"}
     output = bytearray()
     try:
