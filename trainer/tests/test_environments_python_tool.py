@@ -46,6 +46,7 @@ def test_a_program_returns_what_it_prints(monkeypatch: pytest.MonkeyPatch) -> No
         ),
         ("while True: print('x' * 10_000)", "error: the output is too long"),
         ("import os; os.kill(os.getpid(), 9)", "error: the program was ended by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 40)", "error: the program was ended by signal 40"),
         ("len(bytearray(2**31))", "MemoryError"),
         ("print(", "SyntaxError"),
     ],

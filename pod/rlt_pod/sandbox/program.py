@@ -60,7 +60,7 @@ async def run_program(
     exit_code = process.wait()
     _reap_orphans()
     if not problem and exit_code < 0:
-        problem = f"the program was ended by {_name_signal(-exit_code)}"
+        problem = f"the program was ended by {name_signal(-exit_code)}"
     text = output.decode(errors="replace")
     return {"output": text, "exitCode": None if problem else exit_code, "problem": problem}
 
@@ -90,7 +90,8 @@ def _read_available(descriptor: int, output: bytearray) -> None:
             output += chunk
 
 
-def _name_signal(number: int) -> str:
+def name_signal(number: int) -> str:
+    """Return the name of a signal, such as SIGKILL."""
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rlt_pod.sandbox.program import name_signal
 from rlt_trainer.environments.tool import build_schema
 from rlt_trainer.rewards.sandbox import build_environment
 
@@ -84,7 +85,7 @@ class PythonTool:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if process.wait() < 0 and not problem:
-                problem = f"error: the program was ended by {signal.Signals(-process.returncode).name}"
+                problem = f"error: the program was ended by {name_signal(-process.returncode)}"
             if output.stat().st_size >= MAX_FILE_BYTES:
                 problem = "error: the output is too long"
             return output.read_text(errors="replace") + problem
