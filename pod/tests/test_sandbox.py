@@ -38,10 +38,19 @@ def test_the_first_client_with_the_key_claims_the_pod(server: Server) -> None:
 
 
 def test_files_remain_and_processes_do_not(server: Server) -> None:
+    """A process of the first program has a lock, for which the second program waits."""
+    first = """
+import fcntl, subprocess
+file = open("a", "w")
+file.write("1")
+file.flush()
+fcntl.flock(file, fcntl.LOCK_EX)
+subprocess.Popen(["sleep", "3600"], pass_fds=[file.fileno()])
+"""
+    second = "import fcntl; file = open('a'); fcntl.flock(file, fcntl.LOCK_EX); print(file.read())"
     with claim(server[1])[0] as connection:
-        run(connection, "import subprocess; open('a', 'w').write('1'); subprocess.Popen(['sleep', '3600'])")
-        program = "import os; print(open('a').read(), os.popen('ps -o args= -C sleep').read().count('3600'))"
-        assert run(connection, program)["output"] == "1 0\n"
+        assert run(connection, first) == succeed("")
+        assert run(connection, second) == succeed("1\n")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +147,8 @@ def count():
     with start_server(is_process_1=True) as (process, port), claim(port)[0] as connection:
         signals = "import os; [os.kill(1, number) for number in (2, 9, 15)]; print(os.getppid())"
         assert run(connection, signals) == succeed("1\n")
-        run(connection, "import subprocess; subprocess.Popen(['setsid', 'tail', '-f', '/dev/null'])")
+        leave = "import subprocess; subprocess.Popen(['tail', '-f', '/dev/null'], start_new_session=True)"
+        assert run(connection, leave) == succeed("")
         assert run(connection, f"{count}print(count())")["output"] == "1\n"
         assert run(connection, "import os; os.kill(-1, 9)")["problem"] == ""
         assert run(connection, f"{count}while count(): pass")["exitCode"] == 0
