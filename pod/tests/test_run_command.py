@@ -115,10 +115,11 @@ def test_the_exit_code_is_the_commands(start: Start, script: str, code: int) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_command_and_its_children(start: Start, number: signal.Signals) -> None:
-    child = f"{PRINT_SIGNALS}print('child')\nsignal.pause()"
+    child = f"{PRINT_SIGNALS}sys.stdin.readline()\nprint('child')\nsignal.pause()"
     script = (
-        f"import subprocess\nchild = subprocess.Popen([sys.executable, '-uc', {child!r}])\n"
-        "try: signal.pause()\nfinally: print('child ended', child.wait())"
+        f"import subprocess\nchild = subprocess.Popen([sys.executable, '-uc', {child!r}], stdin=subprocess.PIPE)\n"
+        "try:\n child.stdin.write(b'\\n')\n child.stdin.flush()\n signal.pause()\n"
+        "finally: print('child ended', child.wait())"
     )
     process = start(PRINT_SIGNALS + script, "--port", str(free_port()))
     assert prints(process, b"child\n")
