@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from job_specs import BUILTIN, gpus, merged
 
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.model_server import ServedModel, build_server_command
+from rlt_e2e.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -64,8 +64,7 @@ def test_a_server_has_the_log_probabilities_of_the_trainer(tiny_model: str, tmp_
     from transformers import AutoModelForCausalLM
 
     spec = RLTrainingJobSpec.model_validate(merged(BUILTIN, {"data.maxPromptLength": 24, "data.maxResponseLength": 8}))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     python, *arguments = build_server_command("tiny", spec, ServedModel(tiny_model))
     assert python == "python3"
     arguments[arguments.index("--port") + 1] = str(port)

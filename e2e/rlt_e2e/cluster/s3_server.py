@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlt_e2e.cluster.go_programs import GO_FOLDER, Family, obtain
+from rlt_e2e.ports import free_port
 
 S3 = Family(
     name="s3",
@@ -35,8 +36,7 @@ def s3_server(folder: Path, address: str = "127.0.0.1") -> Iterator[dict[str, st
     objects = folder / "objects"
     log = folder / "s3.log"
     objects.mkdir()
-    with socket.create_server((address, 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     options = ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"{address}:{port}", "posix", str(objects)]
     with log.open("w") as out:
         process = subprocess.Popen([build() / "versitygw", *options], stdout=out, stderr=subprocess.STDOUT, cwd=folder)
