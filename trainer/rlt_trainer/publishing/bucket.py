@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rlt_trainer.bucket.check import abort_leftovers, check_bucket
 from rlt_trainer.bucket.objects import BucketError, Objects
@@ -63,15 +64,22 @@ class BucketPrefix:
             if earlier and earlier.revision != plan.revision:
                 objects.delete({MARK} & found.keys())
                 objects.delete(earlier.sizes.keys() & found.keys())
-                objects.delete({PLAN})
                 found = {}
-            if not objects.put_if_absent(PLAN, plan.to_bytes()):
+                self._replace_plan(plan)
+            elif not objects.put_if_absent(PLAN, plan.to_bytes()):
                 raise self._reject("another run has taken it a moment ago")
             for name, size in plan.sizes.items():
                 if found.get(name) != size:  # an object has all bytes or does not exist
                     objects.put(name, folder / name)
             objects.put_if_absent(MARK, plan.to_bytes())
         return plan.revision
+
+    def _replace_plan(self, plan: Plan) -> None:
+        """Write the plan over the earlier one: without a plan, a prefix with other objects is not this run's."""
+        with TemporaryDirectory() as scratch:
+            file = Path(scratch) / PLAN
+            file.write_bytes(plan.to_bytes())
+            self._objects.put(PLAN, file)
 
     def _read_plan(self, found: Mapping[str, int]) -> Plan | None:
         """Read the plan of this run. None: the prefix is empty. Raises PublishError if it has other objects."""
