@@ -17,7 +17,7 @@ from tool_conversations import EOS, SAMPLING, TOKENIZER
 
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.rollout import MultiTurn
-from rlt_pod.sandbox.protocol import HOST_VARIABLE, MAX_REQUESTS, encode
+from rlt_pod.sandbox.protocol import HEADER, HOST_VARIABLE, MAX_REQUESTS, encode, read_length
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments import conversations, sandboxed_agent
@@ -221,6 +221,41 @@ def build_request(number: Any, **changes: Any) -> dict[str, Any]:
         [build_request(number) for number in range(2 * MAX_REQUESTS + 1)],
         [build_request(1), build_request(1)],
         [build_request(1, body="eHh4eA==")],
+# Many long responses
+
+
+async def test_responses_that_the_pod_has_read_do_not_count() -> None:
+    """It sends a request for each response, while the driver always has further responses to send."""
+    total = 3 * MAX_REQUESTS
+    body = b"x" * 2**21
+
+    async def respond(call: ApiCall) -> ApiResponse:
+        return ApiResponse(body)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def receive() -> bytes:
+            return await reader.readexactly(read_length(await reader.readexactly(HEADER.size)))
+
+        for message in ({"nonce": "1"}, {"pod": "full"}, {"answer": {"port": 1}}):
+            writer.write(encode(message))
+            await receive()
+        for number in range(MAX_REQUESTS):
+            writer.write(encode(build_request(number)))
+        for number in range(MAX_REQUESTS, total + MAX_REQUESTS):
+            assert len(await receive()) > len(body)
+            if number < total:
+                writer.write(encode(build_request(number)))
+        writer.write(encode({"answer": {"output": "all"}}))
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        sandbox = await claim_at(server.sockets[0].getsockname(), KEY)
+        assert sandbox
+        assert await sandbox.open_api(respond, max_body=3) == 1
+        assert (await sandbox.run(["python3"], timeout_s=60.0)).output == "all"
+        sandbox.release()
+
+
         [build_request(1, body="?")],
         [build_request(1, keys="k")],
         [build_request("1")],

@@ -56,6 +56,7 @@ class Sandbox:
         self._respond: Respond | None = None
         self._max_body = 0
         self._requests: dict[int, asyncio.Task[None]] = {}
+        self._responding = asyncio.Lock()
         self._cancellations = 0
         """How many the pod may send: one for each request."""
         self._receiving = asyncio.create_task(self._receive())
@@ -200,10 +201,13 @@ class Sandbox:
         response = await respond(call)
         body = base64.b64encode(response.body).decode()
         content_type = response.content_type
-        self._send({"response": number, "status": response.status, "contentType": content_type, "body": body})
-        with suppress(OSError):  # the pod was lost
-            await self._writer.drain()
-        self._requests.pop(number, None)
+        message = {"response": number, "status": response.status, "contentType": content_type, "body": body}
+        # Without the lock, drain could wait for later responses, while the pod sends further requests for earlier ones.
+        async with self._responding:
+            self._send(message)
+            with suppress(OSError):  # the pod was lost
+                await self._writer.drain()
+            self._requests.pop(number, None)
 
     def _describe_loss(self, reason: str) -> SandboxError:
         return SandboxError(f"sandbox pod {self.pod} was lost: {reason}")
