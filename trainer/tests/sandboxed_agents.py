@@ -63,8 +63,8 @@ print(text, client.chat.completions.create(model="policy", messages=messages).ch
 
 def hang(prompt: Prompt, sandbox: AgentSandbox) -> float:
     """A program that makes a request and hangs. Its function continues, and rewards it."""
-    ended = run_python(sandbox, "ask('a'); import time; time.sleep(3600)", timeout=0.5)
-    return -1.0 if ended.problem == "the program did not end within 0.5 s" else 1.0
+    ended = run_python(sandbox, "ask('a'); import time; time.sleep(3600)", timeout=90)
+    return -1.0 if ended.problem == "the program did not end within 90 s" else 1.0
 
 
 def flood(prompt: Prompt, sandbox: AgentSandbox) -> float:

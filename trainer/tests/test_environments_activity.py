@@ -21,7 +21,7 @@ async def test_the_time_of_requests_does_not_count_and_starts_again_after_them()
         async with activity.limit(0.05):
             with activity.request(), activity.request():
                 await asyncio.sleep(0.2)
-            ended.append(time.monotonic())
+                ended.append(time.monotonic())
             await asyncio.Event().wait()
 
     ended: list[float] = []
