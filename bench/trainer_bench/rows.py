@@ -18,6 +18,7 @@ ROWS = {
     "environment": "conversations:measure",
     "tool": "conversations:measure_tool",
     "router": "router:measure",
+    "engine-idle": "engine_idle:measure",
     "step": "step_overhead:measure",
     "one-step-off": "one_step_off:measure",
     "trl": "against_trl:measure",
