@@ -1,6 +1,6 @@
 """The share of an engine's time in which its places are empty, at lognormal lengths: on-policy, and generated ahead.
 
-The schedule and the router are those of a run, with real requests to vLLM. The update between two steps takes no time:
+The schedule and the router of a run send real requests to vLLM. The update between two steps takes no time:
 the figure is about the generation alone, as in colocated mode, whose engines are paused during the update.
 """
 
@@ -113,12 +113,13 @@ def run_steps(sending: Sending, meter: Meter, bound: int) -> float:
         last_step=LAST + bound + 1,  # the batches after the last step are generated ahead as well
         wait=lambda changed, is_generating: changed.result(),
     )
-    readings: list[tuple[float, float]] = []
-    for step in range(1, LAST + 1):
+    for step in range(1, FIRST):
         schedule.next_batch(step)
-        readings.append(sending.read(meter))
-    (first_s, first_busy_s), (last_s, last_busy_s) = readings[FIRST - 2], readings[-1]
-    return 1 - (last_busy_s - first_busy_s) / (PLACES * (last_s - first_s))
+    start_s, busy_before_s = sending.read(meter)
+    for step in range(FIRST, LAST + 1):
+        schedule.next_batch(step)
+    end_s, busy_s = sending.read(meter)
+    return 1 - (busy_s - busy_before_s) / (PLACES * (end_s - start_s))
 
 
 @dataclass
