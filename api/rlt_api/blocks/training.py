@@ -53,7 +53,8 @@ class Fsdp(ApiModel):
     param_offload: bool = False
     """Offload the weights to CPU memory when idle."""
     optimizer_offload: bool = False
-    """Whether the optimizer state is in CPU memory while it is not used."""
+    """Whether the optimizer state is in CPU memory between the updates. It frees memory for the engine of a colocated
+    job. During an update the whole state is on the device."""
     reshard_after_forward: bool = True
     """Whether the gathered weights of a layer are released between forward and backward pass, for less memory and more
     communication."""
