@@ -13,6 +13,7 @@ ROWS = {
     "weight-sync-experts": "expert_sync:measure",
     "checkpoint": "checkpoint:measure",
     "passes": "passes:measure",
+    "output-layer": "output_layer:measure",
     "driver": "driver_tokens:measure",
     "ranks": "ranks:measure",
     "environment": "conversations:measure",

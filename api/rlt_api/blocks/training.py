@@ -147,4 +147,5 @@ class Training(ApiModel):
     PyTorch's for NCCL and verl's nccl_timeout. A rank can be late by up to this time, such as
     one that compiles kernels."""
     use_torch_compile: bool = False
-    """Whether torch.compile compiles the layers of the models. (verl: true.)"""
+    """Whether torch.compile compiles the layers of the models, and the softmax of policy and reference. (verl:
+    true.)"""
