@@ -8,9 +8,12 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from rlt_pod.download.signature import Keys
 from rlt_pod.preflight.facts.bucket import measure_bucket
 from rlt_trainer.__main__ import TERMINATED
 from rlt_trainer.bucket import leftovers, s3
+from rlt_trainer.bucket.check import check_bucket
 from rlt_trainer.bucket.objects import BucketError
 from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.telemetry.bucket_lease import BucketLease
@@ -87,6 +91,54 @@ def test_unfinished_uploads_of_this_run_alone_are_aborted(server: str, url: str)
     assert own.abort_uploads() == 1
     assert own.abort_uploads() == 0
     assert other.abort_uploads() == 1
+
+
+def test_a_workload_identity_is_enough(server: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent of EKS Pod Identity gives the keys of the bucket."""
+    unfinished = open_s3(url, server)
+    keys = Keys.find(os.environ, region="us-east-1")
+    assert keys
+    leftovers._send(keys, "POST", f"{server}/{BUCKET}/{unfinished._prefix}/file", {"uploads": ""})
+    token = tmp_path / "token"
+    token.write_text("token-of-the-pod")
+    with pod_identity_agent(keys, "token-of-the-pod") as agent:
+        monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent)
+        monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(token))
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        objects = open_s3(url, server)
+        check_bucket(objects)
+        assert objects.abort_uploads() == 1
+
+
+@contextmanager
+def pod_identity_agent(keys: Keys, token: str) -> Iterator[str]:
+    """Yield the URL of an agent that gives `keys` to a pod with the token."""
+    found = {
+        "AccessKeyId": keys.key_id,
+        "SecretAccessKey": keys.secret,
+        "Token": "",
+        "Expiration": "2099-01-01T00:00:00Z",
+    }
+
+    class Agent(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.headers["Authorization"] == token else 403)
+            self.end_headers()
+            self.wfile.write(json.dumps(found).encode())
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    agent = ThreadingHTTPServer(("127.0.0.1", 0), Agent)
+    thread = threading.Thread(target=agent.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{agent.server_port}/v1/credentials"
+    finally:
+        agent.shutdown()
+        thread.join()
+        agent.server_close()
 
 
 @pytest.mark.parametrize(

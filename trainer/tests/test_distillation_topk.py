@@ -26,7 +26,8 @@ from rlt_trainer.driver.input_validation import validate_teacher
 from rlt_trainer.policy import log_probs as module
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.forward import forward_responses
-from rlt_trainer.policy.log_probs import LogitScale, response_log_probs, token_log_probs, top_log_probs
+from rlt_trainer.policy.log_probs import response_log_probs, token_log_probs, top_log_probs
+from rlt_trainer.policy.logit_chunk import LogitScale
 from rlt_trainer.policy.model import load_model
 from rlt_trainer.policy.model_files import prepare_model_files
 from rlt_trainer.policy.teacher import Teacher

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from rlt_trainer.policy import log_probs as module
-from rlt_trainer.policy.log_probs import LogitScale, token_log_probs
+from rlt_trainer.policy.log_probs import token_log_probs
+from rlt_trainer.policy.logit_chunk import LogitScale
 
 SCALES = [LogitScale(), LogitScale(1.7), LogitScale(0.5, softcap=2.0)]
 

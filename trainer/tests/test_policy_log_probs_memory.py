@@ -9,7 +9,8 @@ import torch
 from peak_bytes import PeakBytes
 from torch import Tensor
 
-from rlt_trainer.policy.log_probs import LogitScale, token_log_probs
+from rlt_trainer.policy.log_probs import token_log_probs
+from rlt_trainer.policy.logit_chunk import LogitScale
 
 MAX_PEAK_RATIO = 0.25
 VOCABULARY = 150_000

@@ -53,7 +53,8 @@ class Fsdp(ApiModel):
     param_offload: bool = False
     """Offload the weights to CPU memory when idle."""
     optimizer_offload: bool = False
-    """Whether the optimizer state is in CPU memory while it is not used."""
+    """Whether the optimizer state is in CPU memory between the updates. It frees memory for the engine of a colocated
+    job. During an update the whole state is on the device."""
     reshard_after_forward: bool = True
     """Whether the gathered weights of a layer are released between forward and backward pass, for less memory and more
     communication."""
@@ -146,4 +147,5 @@ class Training(ApiModel):
     PyTorch's for NCCL and verl's nccl_timeout. A rank can be late by up to this time, such as
     one that compiles kernels."""
     use_torch_compile: bool = False
-    """Whether torch.compile compiles the layers of the models. (verl: true.)"""
+    """Whether torch.compile compiles the layers of the models, and the softmax of policy and reference. (verl:
+    true.)"""

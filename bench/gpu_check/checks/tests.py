@@ -1,4 +1,4 @@
-"""The tests that run on a GPU: results of devices, offload, frozen weights, memory, images, CUDA IPC."""
+"""The tests that run on a GPU: device results, compiled layers, offload, memory, images, CUDA IPC, preloading."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from gpu_check.settings import Settings
 
 FILES = (
     "test_policy_devices.py",
+    "test_policy_compiled_packing.py",
     "test_policy_offload.py",
     "test_policy_frozen_weights.py",
     "test_policy_log_probs_memory.py",
     "test_vision.py",
     "test_rollout_weight_channel.py",
+    "test_preload.py",
 )
 
 

@@ -53,8 +53,5 @@ class Objects(Protocol):
         ...
 
     def abort_uploads(self) -> int:
-        """Abort the multipart uploads that a killed program left, and return their number.
-
-        0 with a workload identity: then the bucket needs a lifecycle rule that aborts them.
-        """
+        """Abort the multipart uploads that a killed program left, and return their number."""
         ...

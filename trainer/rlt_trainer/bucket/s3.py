@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlt_api.spec.training_config import RunBucket
-from rlt_pod.download.identity import get_region
+from rlt_pod.download.identity import find_keys, get_region
 from rlt_pod.download.signature import Keys
 from rlt_trainer.bucket.leftovers import abort_uploads
 from rlt_trainer.bucket.objects import BucketError
@@ -39,6 +39,8 @@ BROKEN_OFF = "response body error"
 RANGE_BYTES = 64 * 2**20
 """Bytes that one request of a file downloads."""
 
+NO_S3 = "Set spec.storage.endpoint to the URL of a server with the API of S3."
+REGION = "The bucket is in another region: set AWS_REGION in spec.cluster.env."
 FIXES = {
     ("NoSuchBucket",): "Create the bucket, or correct spec.storage.bucket.",
     (
@@ -52,8 +54,7 @@ FIXES = {
     "identity of the pods.",
     ("AccessDenied", "AllAccessDisabled", "PermissionDeniedError"): "Give the user of spec.storage.secretName, or the "
     "workload identity, the right to list, read, write and delete objects below spec.storage.bucket.",
-    ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"): "The bucket is in "
-    "another region: set AWS_REGION in spec.cluster.env.",
+    ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"): REGION,
     (
         "QuotaExceeded",
         "QuotaExceededException",
@@ -67,6 +68,12 @@ FIXES = {
     "spec.storage.endpoint to one that has, such as S3, MinIO or Ceph.",
 }
 """Error codes of S3, and exceptions of obstore -> what to do."""
+PHRASES = {
+    "redirect without LOCATION": REGION,
+    "Header missing from response": NO_S3,
+    "status code: 404": NO_S3,
+}
+"""Parts of object_store's errors for answers without an error code of S3 -> what to do."""
 DEFAULT_FIX = "Verify spec.storage.bucket, endpoint and secretName, that the pods can reach the server, and its log."
 
 
@@ -91,7 +98,7 @@ class S3Objects:
         self._server = get_server(bucket)
         self._name, _, self._prefix = bucket.url.removeprefix("s3://").partition("/")
         self._region = get_region()
-        self._keys = keys or Keys.find(os.environ, region=self._region)
+        self._keys = keys
         self._max_retries = MAX_RETRIES if max_retries is None else max_retries
         retries: RetryConfig = {"max_retries": self._max_retries, "retry_timeout": RETRY_TIMEOUT}
         config: S3Config = {"region": self._region}
@@ -158,11 +165,10 @@ class S3Objects:
                 self._repeat(lambda: self._obstore.delete(self._store, sorted(keys)))
 
     def abort_uploads(self) -> int:
-        """Abort the multipart uploads below the prefix, for which obstore has no request. 0: none, or no keys."""
-        if self._keys is None:
-            return 0
+        """Abort the multipart uploads below the prefix, for which obstore has no request."""
         with self._explain("listed"):
-            return abort_uploads(self._keys, self._server, self._name, f"{self._prefix}/")
+            keys = self._keys or find_keys(os.environ)
+            return abort_uploads(keys, self._server, self._name, f"{self._prefix}/") if keys else 0
 
     def _repeat(self, request: Callable[[], R]) -> R:
         """Repeat a request whose answer broke off. obstore repeats only those without an answer, or with a status."""
@@ -183,7 +189,9 @@ class S3Objects:
             text = str(error).partition("\n\nDebug source")[0]
             code = _find("Code", text) or type(error).__name__
             reason = f"{code}: {_find('Message', text) or text.partition('<')[0]}"
-            fix = next((advice for codes, advice in FIXES.items() if code in codes), DEFAULT_FIX)
+            known = [advice for codes, advice in FIXES.items() if code in codes]
+            likely = [advice for phrase, advice in PHRASES.items() if phrase in text]
+            fix = next(iter([*known, *likely]), DEFAULT_FIX)
             problem = f"{self.url}/{key} could not be {action}: {' '.join(reason.split()).rstrip('.: ')}."
             raise BucketError(problem, fix) from None
 

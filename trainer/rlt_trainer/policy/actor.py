@@ -70,7 +70,7 @@ class Actor:
         self._objective = PolicyObjective(algorithm, max_response_length=max_response_length)
         self._dtype = dtype
         self._packed = model.use_remove_padding
-        self._float32_head = model.cast_lm_head_to_fp32
+        self._head = {"float32_head": model.cast_lm_head_to_fp32, "compiled_head": training.use_torch_compile}
         self._group = create_context_group(mesh.device_type, training, mesh.size())
         self._device = torch.device(mesh.device_type)
         self._offload = Offload(self._device, weights=fsdp.param_offload, optimizer=fsdp.optimizer_offload)
@@ -275,7 +275,7 @@ class Actor:
         self, model: PreTrainedModel, sequences: Sequences, temperature: float, *, ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         # load_sharded_model replaced the model's forward with response_log_probs
-        options: dict[str, Any] = {"packed": self._packed, "group": self._group, "float32_head": self._float32_head}
+        options: dict[str, Any] = {"packed": self._packed, "group": self._group, **self._head}
         if sequences.images is not None:
             assert self._processor is not None
             options["images"] = self._processor.process(sequences.images.flatten()).to(self._device)

@@ -5,18 +5,18 @@ The output layer runs in chunks of tokens and is recomputed in the backward pass
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.image_processor import ImageInputs
 from rlt_trainer.policy.forward import forward_responses
+from rlt_trainer.policy.logit_chunk import LogitScale, compute_gradient, compute_log_probs, scale_logits
 
 CHUNK_ELEMENTS = 2**25
 """Maximum number of logits in memory at a time on a CPU: 128 MiB in float32, about three times that in the backward
@@ -25,37 +25,13 @@ GPU_CHUNK_ELEMENTS = 2**27
 """The same on a GPU: 512 MiB, and 883 tokens of a 152,000 vocabulary, enough for a matrix product at full speed."""
 
 
-@dataclass(frozen=True)
-class LogitScale:
-    """The input of the softmax: `scale * cap(logits)`."""
-
-    scale: float = 1.0
-    """1 / temperature, multiplied by the factor in the model's config."""
-    softcap: float | None = None
-    """c in c * tanh(logits / c), applied before the scale. None: no cap."""
-    float32: bool = False
-    """Whether the output layer's sums of products stay in float32, instead of its input's dtype."""
-
-    @classmethod
-    def of(cls, config: PreTrainedConfig, temperature: float, *, float32: bool = False) -> LogitScale:
-        """Read it from `config`, as transformers 5 does. Cohere and Falcon-H1 multiply, Granite divides, Gemma caps."""
-        text = config.get_text_config()
-
-        def read(name: str) -> float:
-            return float(getattr(text, name, None) or 1.0)
-
-        factor = read("logit_scale") * read("lm_head_multiplier") / read("logits_mup_width_multiplier")
-        scaling = read("logits_scaling")
-        factor *= scaling if text.model_type == "hyperclovax" else 1 / scaling
-        return cls(factor / temperature, getattr(text, "final_logit_softcapping", None), float32)
-
-
 def response_log_probs(
     model: PreTrainedModel,
     sequences: Sequences,
     *,
     temperature: float,
     float32_head: bool = False,
+    compiled_head: bool = False,
     packed: bool = False,
     group: dist.ProcessGroup | None = None,
     images: ImageInputs | None = None,
@@ -65,12 +41,12 @@ def response_log_probs(
 
     ids: [B, T, K], other tokens in its place. The first result then has the log-probabilities of all: [B, T, 1 + K].
     Both have a gradient. temperature: the sampling temperature, so that the values compare with the engine's.
-    float32_head: model.castLmHeadToFp32.
+    float32_head: model.castLmHeadToFp32. compiled_head: training.useTorchCompile.
     packed: without padding, for a model with packed_attention. group: the ranks that share each sequence.
     images: all prompts', for a vision-language model.
     """
     output = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    logits = LogitScale.of(model.config, temperature, float32=float32_head)
+    logits = LogitScale.of(model.config, temperature, float32=float32_head, compiled=compiled_head)
 
     def head(hidden: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         return token_log_probs(hidden, output.weight, getattr(output, "bias", None), targets, logits)
@@ -128,7 +104,7 @@ def top_log_probs(
     log_probs = hidden.new_empty(len(hidden), k, dtype=torch.promote_types(hidden.dtype, torch.float32))
     ids = hidden.new_empty(len(hidden), k, dtype=torch.int32)
     for part in _chunks(hidden, weight):
-        scores, _ = _scores(hidden[part], weight, bias, logits)
+        scores, _ = scale_logits(_project(hidden[part], weight, bias, logits), logits.scale, logits.softcap)
         highest, ids[part] = scores[:, :vocabulary].topk(k)
         log_probs[part] = highest - scores.logsumexp(-1, keepdim=True)
     return log_probs, ids
@@ -146,7 +122,8 @@ class _TokenLogProbs(torch.autograd.Function):
         log_probs = hidden.new_empty(targets.shape, dtype=precise)
         entropy, normalizer = (hidden.new_empty(len(hidden), dtype=precise) for _ in range(2))
         for part in _chunks(hidden, weight):
-            log_probs[part], entropy[part], normalizer[part] = _chunk(hidden[part], weight, bias, targets[part], logits)
+            scores = _project(hidden[part], weight, bias, logits)
+            log_probs[part], entropy[part], normalizer[part] = compute_log_probs(scores, targets[part], logits)
         ctx.set_materialize_grads(False)  # entropies without a gradient save passes over the logits
         ctx.save_for_backward(hidden, weight, bias, targets, entropy, normalizer)
         ctx.logits = logits
@@ -164,16 +141,15 @@ class _TokenLogProbs(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=entropy.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=entropy.dtype) if bias is not None and needs_bias else None
         for part in _chunks(hidden, weight):
-            gradient = _chunk_gradient(
-                hidden[part],
-                weight,
-                bias,
+            gradient = compute_gradient(
+                _project(hidden[part], weight, bias, logits),
                 targets[part],
                 logits,
                 entropy[part],
                 normalizer[part],
                 grad_log_probs[part],
                 None if grad_entropy is None else grad_entropy[part],
+                hidden.dtype,
             )
             if grad_hidden is not None:
                 grad_hidden[part] = gradient @ weight
@@ -191,61 +167,9 @@ class _TokenLogProbs(torch.autograd.Function):
         )
 
 
-def _chunk(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, logits: LogitScale
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log-probabilities [n, J], entropies, and the logarithms of the softmax denominators: [n] each."""
-    scores, _ = _scores(hidden, weight, bias, logits)
-    maximum = scores.amax(-1)
-    weights = (scores - maximum[:, None]).exp_()  # of the softmax, before their sum divides them
-    total = weights.sum(-1)
-    normalizer = maximum + total.log()
-    log_probs = scores.gather(-1, targets) - normalizer[:, None]
-    return log_probs, normalizer - weights.mul_(scores).sum(-1) / total, normalizer
-
-
-def _chunk_gradient(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    logits: LogitScale,
-    entropy: Tensor,
-    normalizer: Tensor,
-    grad_log_probs: Tensor,
-    grad_entropy: Tensor | None,
-) -> Tensor:
-    """Return the gradient of the output layer's result: [n, V], in the dtype of `hidden`.
-
-    With g_lp and g_H the gradients of log-probabilities and entropy: dL/ds = p (-g_H (log p + H) - sum g_lp), plus g_lp
-    at each target. All but p, which the entropies alone need, and the slope is computed in place, in the memory of the
-    scores.
-    """
-    total = grad_log_probs.sum(-1, keepdim=True)
-    scores, slope = _scores(hidden, weight, bias, logits)
-    log_p = scores.sub_(normalizer[:, None])
-    if grad_entropy is None:
-        gradient = log_p.exp_().mul_(-total)
-    else:
-        p = log_p.exp()
-        per_p = log_p.add_(entropy[:, None]).mul_(-grad_entropy[:, None]).sub_(total)
-        gradient = per_p.mul_(p)
-    gradient.scatter_add_(-1, targets, grad_log_probs)
-    if slope is not None:
-        gradient.mul_(slope.mul_(logits.scale))  # chain rule from s to the logits
-    elif logits.scale != 1:
-        gradient.mul_(logits.scale)
-    return gradient.to(hidden.dtype)
-
-
-def _scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: LogitScale) -> tuple[Tensor, Tensor | None]:
-    """Return the input of the softmax [n, V], and the derivative of the cap."""
-    precise = torch.promote_types(hidden.dtype, torch.float32)
-    scores = (_project_precisely if logits.float32 else functional.linear)(hidden, weight, bias).to(precise)
-    if logits.softcap is None:
-        return scores if logits.scale == 1 else scores.mul_(logits.scale), None
-    capped = torch.tanh(scores / logits.softcap)
-    return capped * (logits.softcap * logits.scale), 1 - capped**2
+def _project(hidden: Tensor, weight: Tensor, bias: Tensor | None, logits: LogitScale) -> Tensor:
+    """Return the output layer's result: [n, V]."""
+    return (_project_precisely if logits.float32 else functional.linear)(hidden, weight, bias)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
