@@ -30,6 +30,7 @@ from job_specs import (
     images,
     judge,
     merged,
+    openenv,
     pairs,
     sandbox,
     separate_engines,
@@ -45,6 +46,7 @@ from job_specs import (
 DEVICE = "spec.cluster.workers[0].accelerator.resourceName"
 JUDGE = "spec.rewards[0].judge"
 CONVERSATION = "spec.rollout.multiTurn"
+OPENENV = f"{CONVERSATION}.openenv"
 BUCKET = "spec.storage.bucket"
 PUBLISH = "spec.publish[0]"
 HUB = {"hub": "lab/math"}
@@ -891,6 +893,16 @@ CASES = [
         "keep one of them",
         cel=True,
     ),
+    Case(
+        "conversation",
+        CONVERSATION,
+        {"rollout.multiTurn": {"environment": "calculator", "openenv": {"url": "http://echo:8000"}}},
+        "keep one of them",
+        cel=True,
+    ),
+    Case("openenv-url", f"{OPENENV}.url", openenv(url="ws://echo:8000/ws"), "use ws://echo:8000"),
+    Case("openenv", f"{OPENENV}.actionPattern", openenv(actionPattern="<move>.*</move>"), "use one such as"),
+    Case("openenv", f"{OPENENV}.actionPattern", openenv(actionPattern="<move>(.*</move>"), "use one such as"),
     Case("conversation", f"{CONVERSATION}.tools[0]", tools({}), "add one of them", cel=True),
     Case("conversation", f"{CONVERSATION}.tools[0].mcp", tools({"mcp": {}}), "add one of them", cel=True),
     Case(

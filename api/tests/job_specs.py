@@ -112,6 +112,11 @@ def tools(*given: Json) -> Json:
     return {"rollout.multiTurn": {"tools": list(given)}}
 
 
+def openenv(**changes: Any) -> Json:
+    """Return conversations with an environment on a server."""
+    return {"rollout.multiTurn": {"openenv": {"url": "http://echo:8000", **changes}}}
+
+
 def sandbox(block: Json, *, tool: str = "python") -> Json:
     """Return conversations with a tool and sandboxes."""
     return {"rollout.multiTurn": {"tools": [{"name": tool}], "sandbox": block}}

@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 from cases import CASES, Case
-from job_specs import BUILTIN, COMMAND, QWEN_7B, Json, env, evaluated, files, gpus, merged, separate_engines, suite
+from job_specs import (
+    BUILTIN,
+    COMMAND,
+    QWEN_7B,
+    Json,
+    env,
+    evaluated,
+    files,
+    gpus,
+    merged,
+    openenv,
+    separate_engines,
+    suite,
+)
 
 from rlt_api.rules.environment import find_meant_name, known_names
 from rlt_api.rules.layout import count_train_workers
@@ -58,6 +71,7 @@ VALID += [
     {**files("/mnt/rlt/a.parquet"), **suite(data={"files": ["/mnt/rlt/b.parquet"]})},
     {"rollout.multiTurn.environment": "mine.games:Chess"},
     {"rollout.multiTurn": {"agent": {"name": "mine:solve"}, "sandbox": {}}},
+    {**openenv(actionPattern="(?s)<move>(.*?)</move>"), **files("/mnt/rlt/a.parquet"), "rewards": []},
     evaluated({}),
     evaluated({"steps": [0]}, **gpus(8), model=QWEN_7B),
     evaluated({"checkpoints": "/mnt/rlt/runs/a/checkpoints", "steps": [0, 10, "latest"]}),

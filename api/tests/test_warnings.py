@@ -214,6 +214,11 @@ MOUNT = {"spec": {"containers": [{"name": "ray-worker", "volumeMounts": [{"name"
             {"rollout": {"multiTurn": {"environment": "calculator", "format": "hermes"}}},
             "has an effect only with tools",
         ),
+        ({"rollout": {"multiTurn": {"openenv": {"url": "http://echo:8000"}, "maxToolResponseLength": 100}}}, None),
+        (
+            {"rollout": {"multiTurn": {"openenv": {"url": "ws://localhost:8000"}}}},
+            "openenv.url: ws://localhost:8000: localhost is the pod itself",
+        ),
         (
             {"rewards": [{"judge": {"baseUrl": "http://localhost:8000/v1", "model": "m"}}]},
             "localhost is the pod itself",

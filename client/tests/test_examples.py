@@ -232,6 +232,7 @@ CONFIGS: dict[str, Callable[[Json], object]] = {
         and config["rolloutWorkers"] * config["rolloutDevicesPerWorker"] == 24
     ),
     "tools": lambda config: len(config["rollout"]["multiTurn"]["tools"]) == 2,
+    "openenv": lambda config: config["rollout"]["multiTurn"]["openenv"]["concurrency"] == 64 and not config["rewards"],
     "judge": lambda config: sum(each["weight"] * (10 if "judge" in each else 1) for each in config["rewards"]) == 1.2,
     "resume-from-another-job": lambda config: (
         config["checkpoint"]["resumeFromPath"].startswith("/mnt/rlt/runs/arithmetic-grpo-")

@@ -110,6 +110,8 @@ def test_secrets_of_rewards_and_tools_are_variables_with_a_separate_prefix() -> 
     assert found["RLT_TOOL_1_API_KEY"] == {"name": "RLT_TOOL_1_API_KEY", **reference}
     assert found["RLT_REWARD_1_TOKEN"] == {"name": "RLT_REWARD_1_TOKEN", **reference}
     assert "RLT_REWARD_1_PLAIN" not in found
+    given = variables(rollout={"multiTurn": {"openenv": {"url": "http://echo:8000", "apiKey": token}}})
+    assert given["RLT_OPENENV_API_KEY"] == {"name": "RLT_OPENENV_API_KEY", **reference}
 
 
 def test_only_wandb_uses_its_proxy() -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from in_process import train
+from openenv_server import start_server
 
 from rlt_api.spec.training_config import TrainingConfig
+from rlt_trainer.driver.run import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -73,6 +75,24 @@ def test_an_agent_learns_from_all_its_sequences(make_config: MakeConfig, monkeyp
         assert len(tokens["texts"]) == each["tokens"]
         assert max(map(abs, tokens["mismatches"])) < 1e-3
         assert {round(advantage - each["advantage"], 3) for advantage in tokens["advantages"]} == {0}
+
+
+def test_an_environment_on_a_server_gives_the_reward_alone(make_config: MakeConfig) -> None:
+    inline = [{"prompt": f"{number}:", "answer": ""} for number in range(4)]
+    warmup = {"steps": 40, "batchSize": 4, "learningRate": 3e-3}  # the policy learns to end its turns
+    with start_server() as (url, _):
+        openenv = {"url": url, "actionField": "guess", "observationField": "text"}
+        config = make_config(
+            **{**ONE_STEP, "training": {**ONE_STEP["training"], "warmup": warmup}},
+            data={"preset": None, "inline": inline, "maxResponseLength": 64},
+            rewards=[],
+            rollout={"multiTurn": {"openenv": openenv, "maxTurns": 2}},
+        )
+        (step,) = train(config)
+    assert (step["num_turns/max"], step["reward/failed"]) == (2, 0)
+    assert any("error: guess: Input should be a number" in each["response"] for each in read_rollouts(config))
+    with pytest.raises(ValueError, match=r"^rollout.multiTurn.openenv: OpenEnv server .*Connect.*Correct url"):
+        run(config, local=True)
 
 
 def test_tools_are_described_in_the_prompts_of_a_run(make_config: MakeConfig) -> None:

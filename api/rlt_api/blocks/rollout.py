@@ -12,6 +12,7 @@ from rlt_api.blocks.sandbox import Sandbox
 from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, Url, cel
 
 Argument = Annotated[str, StringConstraints(max_length=4096)]
+FieldName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
@@ -54,19 +55,44 @@ class Tool(ApiModel):
     """An MCP server with tools."""
 
 
+class OpenEnv(ApiModel):
+    """A server of OpenEnv (github.com/meta-pytorch/OpenEnv) that runs an environment. Each conversation has a WebSocket
+    connection to it: see docs/openenv.md."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^(https?|wss?)://[^\s]+$", max_length=1024)]
+    """URL of the server, such as http://wordle.games:8000. The connections go to /ws below it."""
+    api_key: KeyReference | None = None
+    """The key of a Secret with a token for the connections (Authorization: Bearer). Default: connections without a
+    token."""
+    action_field: FieldName | None = None
+    """The field of the action that gets the text of a turn, such as message. Default: the text is a JSON object with
+    all fields of the action."""
+    action_pattern: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = None
+    """A Python regular expression with one group, which matches the text for the action in a turn. The last match
+    counts. A turn without a match is an error that the policy receives. Default: the whole turn."""
+    observation_field: FieldName | None = None
+    """The field of the observation that the policy receives, such as text. messages.content is the field content of
+    each item in messages. Default: all fields, as JSON."""
+    concurrency: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Maximum number of conversations, and so of connections, at the same time. The server's max_concurrent_envs must
+    not be less."""
+
+
 class MultiTurn(ApiModel):
     """Conversations with an environment, with tools, or of an agent: verl's rollout.multi_turn."""
 
     model_config = cel(
         (
-            "[has(self.environment), has(self.tools) && self.tools.size() > 0, has(self.agent)]"
+            "[has(self.environment), has(self.openenv), has(self.tools) && self.tools.size() > 0, has(self.agent)]"
             ".exists_one(given, given)",
-            "must have exactly one of environment, tools and agent",
+            "must have exactly one of environment, openenv, tools and agent",
         ),
     )
 
     environment: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.:]*$", max_length=253)] | None = None
     """calculator, or a user-defined module:Class in the image or in the ConfigMap: see docs/conversations.md."""
+    openenv: OpenEnv | None = None
+    """An environment on a server of OpenEnv."""
     config_map: ObjectName | None = None
     """A ConfigMap in the job's namespace with one key for each file of the module. Default: the image contains the
     module."""
@@ -87,7 +113,8 @@ class MultiTurn(ApiModel):
     max_parallel_calls: Positive = 8
     """Maximum number of calls in one turn. Further calls are answered with an error. (verl: 1.)"""
     max_tool_response_length: Positive = 4096
-    """Maximum number of characters in a tool's response. The middle of a longer one is left out. (verl: 256.)"""
+    """Maximum number of characters in a tool's response, or in an observation of openenv. The middle of a longer one is
+    left out. (verl: 256.)"""
     max_turns: Positive = 8
     """Maximum number of assistant turns, or of an agent's requests: verl's max_assistant_turns. data.maxResponseLength
     bounds all turns and answers of a conversation together."""

@@ -87,11 +87,13 @@ def validate_data_columns(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_rewards_given(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Data without a preset needs rewards, or a user-defined environment or agent that gives them: only presets have a
-    default rule. algorithm.dpo needs none."""
+    """Data without a preset needs rewards, or an agent, or an environment of the user or of OpenEnv, that gives them:
+    only presets have a default rule. algorithm.dpo needs none."""
     data = spec.data
     multi_turn = spec.rollout.multi_turn
-    gives_rewards = multi_turn is not None and (multi_turn.agent is not None or ":" in (multi_turn.environment or ""))
+    gives_rewards = multi_turn is not None and (
+        multi_turn.agent is not None or multi_turn.openenv is not None or ":" in (multi_turn.environment or "")
+    )
     needs_rewards = has_engines(spec) and not gives_rewards
     if data is not None and data.preset is None and not spec.rewards and needs_rewards:
         field = "spec.rewards"

@@ -22,6 +22,7 @@ REQUEST_FIELDS = ("model", "messages", "stream", "n")
 """Fields of a judge's request that the trainer sets or relies on."""
 CONVERSATION = "conversation"
 MULTI_TURN = "spec.rollout.multiTurn"
+SIDES = "environment, openenv, tools and agent"
 ENVIRONMENTS = ("calculator",)
 """The built-in environments (rlt_trainer/environments/environment.py)."""
 
@@ -97,20 +98,30 @@ def _validate_judge(judge: Judge, field: str) -> Iterator[Finding]:
         involved = (f"{field}.maxScore",)
         edits = use(path, lower)
         yield Finding(path, f"{judge.min_score:g}", message, fix, rule="judge", involved=involved, edits=edits)
+    yield from _validate_pattern(f"{field}.scorePattern", judge.score_pattern, "(?i)score: ([0-9.]+)", rule="judge")
+
+
+def _validate_pattern(field: str, pattern: str, example: str, *, rule: str) -> Iterator[Finding]:
     try:
-        problem = "" if re.compile(judge.score_pattern).groups == 1 else "must have exactly one group"
+        problem = "" if re.compile(pattern).groups == 1 else "must have exactly one group"
     except (re.error, OverflowError, RecursionError) as error:
         problem = f"is not a regular expression: {error}"
     if problem:
-        path = f"{field}.scorePattern"
-        example = "(?i)score: ([0-9.]+)"
         fix = f"use one such as {example}"
-        yield Finding(path, printable(judge.score_pattern), problem, fix, rule="judge", edits=use(path, example))
+        yield Finding(field, printable(pattern), problem, fix, rule=rule, edits=use(field, example))
+
+
+def validate_openenv(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """openenv.actionPattern must be a regular expression with one group."""
+    openenv = spec.rollout.multi_turn.openenv if spec.rollout.multi_turn else None
+    if openenv is not None and openenv.action_pattern is not None:
+        field = f"{MULTI_TURN}.openenv.actionPattern"
+        yield from _validate_pattern(field, openenv.action_pattern, "(?s)<answer>(.*?)</answer>", rule="openenv")
 
 
 def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """multiTurn must have exactly one of environment, tools and agent. A tool must have exactly one of name, function
-    and mcp, and an MCP server exactly one of url and command."""
+    """multiTurn must have exactly one of environment, openenv, tools and agent. A tool must have exactly one of name,
+    function and mcp, and an MCP server exactly one of url and command."""
     multi_turn = spec.rollout.multi_turn
     if multi_turn is None:
         return
@@ -121,13 +132,13 @@ def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         message = "is neither a built-in environment nor module:Class"
         other = "use calculator, or your own module:Class"
         yield misspelled(field, environment, message, meant, otherwise=other, rule=CONVERSATION)
-    sides = [name for name in ("environment", "tools", "agent") if getattr(multi_turn, name)]
+    sides = [name for name in ("environment", "openenv", "tools", "agent") if getattr(multi_turn, name)]
     if not sides:
-        message = "must have exactly one of environment, tools and agent"
+        message = f"must have exactly one of {SIDES}"
         fix = "add one of them, such as environment: calculator"
         yield Finding(MULTI_TURN, "none", message, fix, rule=CONVERSATION, edits=use(field, "calculator"))
     elif len(sides) > 1:
-        yield exactly_one(MULTI_TURN, sides, of="environment, tools and agent", rule=CONVERSATION)
+        yield exactly_one(MULTI_TURN, sides, of=SIDES, rule=CONVERSATION)
     for index, tool in enumerate(multi_turn.tools):
         field = f"{MULTI_TURN}.tools[{index}]"
         given = [name for name in ("name", "function", "mcp") if getattr(tool, name) is not None]
@@ -150,5 +161,6 @@ def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 RULES = (
     validate_rewards,
     validate_judges,
+    validate_openenv,
     validate_conversations,
 )

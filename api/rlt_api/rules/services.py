@@ -1,4 +1,4 @@
-"""URLs of services that the pods call: judges, MCP servers, trackers."""
+"""URLs of services that the pods call: judges, MCP servers, environments, trackers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 ENDPOINTS = ("/chat/completions", "/completions", "/models", "/chat", "/responses", "/embeddings")
 """Paths below the base URL of OpenAI's API."""
+OPENENV_URL = "spec.rollout.multiTurn.openenv.url"
 LOCAL = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
@@ -28,10 +29,23 @@ def validate_judge_urls(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(field, printable(url), message, f"use {base}", rule="judge-url", edits=use(field, base))
 
 
+def validate_openenv_url(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """openenv.url is the URL above /ws, to which the connections go, without a query."""
+    openenv = spec.rollout.multi_turn.openenv if spec.rollout.multi_turn else None
+    if openenv is None:
+        return
+    base = openenv.url.split("?")[0].split("#")[0].rstrip("/").removesuffix("/ws").rstrip("/")
+    if base != openenv.url.rstrip("/"):
+        message = "is not the URL of the server: the connections go to /ws below it"
+        edits = use(OPENENV_URL, base)
+        yield Finding(OPENENV_URL, printable(openenv.url), message, f"use {base}", rule="openenv-url", edits=edits)
+
+
 def list_urls(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str]]:
     """Yield the path and the value of each URL that the pods call."""
     wandb = spec.observability.wandb
-    tools = spec.rollout.multi_turn.tools if spec.rollout.multi_turn else []
+    multi_turn = spec.rollout.multi_turn
+    tools = multi_turn.tools if multi_turn else []
     urls = {
         **{
             f"spec.rewards[{index}].judge.baseUrl": each.judge.base_url
@@ -43,6 +57,7 @@ def list_urls(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str]]:
             for index, tool in enumerate(tools)
             if tool.mcp
         },
+        OPENENV_URL: multi_turn.openenv.url if multi_turn and multi_turn.openenv else None,
         "spec.observability.wandb.baseUrl": wandb.base_url if wandb else None,
         "spec.observability.wandb.proxy": wandb.proxy if wandb else None,
     }
@@ -69,4 +84,4 @@ def warn_urls(spec: RLTrainingJobSpec) -> Iterator[str]:
             )
 
 
-RULES = (validate_judge_urls,)
+RULES = (validate_judge_urls, validate_openenv_url)

@@ -1,6 +1,6 @@
-"""Values of Secrets and ConfigMaps for one reward or tool: as variables of the pods, with their own prefix.
+"""Values of Secrets and ConfigMaps for one reward, tool or environment: variables of the pods with their own prefix.
 
-The trainer removes the prefix, and passes a value to its reward or tool alone.
+The trainer removes the prefix, and passes a value to its reward, tool or environment alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import MultiTurn
 
 API_KEY = "API_KEY"
-"""The name of an API key after the prefix of its reward or tool."""
+"""The name of an API key after the prefix of its reward, tool or environment."""
+OPENENV_PREFIX = "RLT_OPENENV_"
+"""The prefix of the variables for rollout.multiTurn.openenv."""
 
 
 def reward_prefix(index: int) -> str:
@@ -33,6 +35,8 @@ def list_pod_variables(rewards: Sequence[Reward], multi_turn: MultiTurn | None) 
     for index, tool in enumerate(multi_turn.tools if multi_turn else []):
         if tool.mcp is not None:
             found += _add_prefix(tool_prefix(index), tool.mcp.env, tool.mcp.api_key)
+    if multi_turn and multi_turn.openenv:
+        found += _add_prefix(OPENENV_PREFIX, [], multi_turn.openenv.api_key)
     return found
 
 

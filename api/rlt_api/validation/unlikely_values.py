@@ -84,14 +84,15 @@ def warn_turns(spec: RLTrainingJobSpec) -> Iterator[str]:
             f"{field}.maxTurns: 1: the conversation ends after the first turn of the policy, so that it never reads an "
             f"answer of its {source}; use 2 or more"
         )
-    for name, alias in (
-        ("format", "format"),
-        ("max_parallel_calls", "maxParallelCalls"),
-        ("max_tool_response_length", "maxToolResponseLength"),
+    tools = bool(multi_turn.tools)
+    for name, alias, has_effect, sources in (
+        ("format", "format", tools, "tools"),
+        ("max_parallel_calls", "maxParallelCalls", tools, "tools"),
+        ("max_tool_response_length", "maxToolResponseLength", tools or multi_turn.openenv, "tools or openenv"),
     ):
-        if name in multi_turn.model_fields_set and not multi_turn.tools:
+        if name in multi_turn.model_fields_set and not has_effect:
             value = getattr(multi_turn, name)
-            yield f"{field}.{alias}: {value}: has an effect only with tools; remove it, or add tools"
+            yield f"{field}.{alias}: {value}: has an effect only with {sources}; remove it, or add {sources}"
 
 
 def warn_training_on_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:

@@ -46,6 +46,7 @@ from rlt_trainer.driver.preferences import PreferenceTrainer
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.run_outputs import open_results, open_run_directory
 from rlt_trainer.driver.termination import Termination
+from rlt_trainer.environments.openenv import check_openenv
 from rlt_trainer.environments.toolbox import describe_tools
 from rlt_trainer.extras import validate_extras
 from rlt_trainer.policy.config import find_eos_tokens, load_config, load_image_processor, resolve_critic_model
@@ -202,6 +203,7 @@ def _run_evaluation(run: _Run) -> None:
     run.reporter.set_total_steps(len(models))
     with Scorer(config.rewards) as scorer:
         scorer.validate_judges(suites[0].rows.prompts[0])
+        check_openenv(config.rollout.multi_turn, suites[0].rows.prompts[0])
         run.join_ray()
         with Termination(TERMINATED) as termination:
             pods = training_pods(config)
@@ -250,6 +252,7 @@ def _run_reinforcement(run: _Run) -> None:
     config = run.resolve_config(len(prompts))
     with Scorer(config.rewards) as scorer:
         scorer.validate_judges(prompts.take(0, 1)[0])
+        check_openenv(config.rollout.multi_turn, prompts.take(0, 1)[0])
         run.join_ray()
         with Termination() as termination:
             workers = WorkerGroup(TrainWorker, config, training_pods(config))

@@ -1,10 +1,12 @@
-"""The conversations of a run: each is a coroutine, with a process of its environment or agent, or with tools."""
+"""The conversations of a run: each is a coroutine, with a process of its environment or agent, with a server, or with
+tools."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -17,8 +19,10 @@ from rlt_trainer.environments.agent import run_agent
 from rlt_trainer.environments.agent_server import AgentEpisode, AgentServer, open_agent_server
 from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
+from rlt_trainer.environments.openenv import OpenEnvServer
 from rlt_trainer.environments.processes import EnvironmentProcesses
 from rlt_trainer.environments.sandboxed_agent import SandboxedAgent
+from rlt_trainer.environments.session import Session
 from rlt_trainer.environments.tool import Tool
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import open_tools
@@ -50,6 +54,7 @@ class Conversations:
         self._chat_template = data.chat_template
         self._tokenizer = tokenizer
         self._processes = EnvironmentProcesses(multi_turn)
+        self._openenv = OpenEnvServer(multi_turn) if multi_turn.openenv else None
         self._opening = asyncio.Lock()
         self._opened = AsyncExitStack()
         self._tools: Mapping[str, Tool] | None = None
@@ -60,11 +65,10 @@ class Conversations:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Converse]:
         """Yield the function that runs the conversations of a batch."""
-        slots = asyncio.Semaphore(MAX_CONVERSATIONS)
-        has_processes = not self._multi_turn.tools
+        slots = self._choose_slots()
 
         async def run_one(sampler: Sampler, prompt: Prompt, *, seed: int, sampling: Sampling) -> Episode:
-            async with slots if has_processes else nullcontext():
+            async with slots:
                 run = self._run_agent if self._multi_turn.agent else self._converse
                 return await run(sampler, prompt, seed, sampling)
 
@@ -89,6 +93,17 @@ class Conversations:
         """Return the statistics of sandboxes since the last call. None without sandboxes."""
         return self._pool.take_statistics() if self._pool else None
 
+    def _choose_slots(self) -> AbstractAsyncContextManager[None]:
+        """Return what limits the conversations of a batch at the same time."""
+        if self._openenv is not None:
+            return self._openenv.slots
+        return nullcontext() if self._multi_turn.tools else asyncio.Semaphore(MAX_CONVERSATIONS)
+
+    def _open_session(self, prompt: Prompt) -> Session:
+        if self._openenv is not None:
+            return self._openenv.open_session(prompt)
+        return ToolSession(self._tools, self._multi_turn) if self._tools else self._processes.open_session(prompt)
+
     async def _open(self) -> None:
         async with self._opening:
             self._pool = self._pool or open_pool(self._multi_turn)
@@ -98,9 +113,9 @@ class Conversations:
                 self._tools = await self._opened.enter_async_context(open_tools(self._multi_turn, self._pool))
 
     async def _converse(self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling) -> Episode:
-        return await converse(
+        episode = await converse(
             sampler,
-            ToolSession(self._tools, self._multi_turn) if self._tools else self._processes.open_session(prompt),
+            self._open_session(prompt),
             prompt,
             seed=seed,
             sampling=sampling,
@@ -108,6 +123,8 @@ class Conversations:
             limits=ConversationLimits(self._multi_turn.max_turns, self._max_response_length),
             chat_template=self._chat_template,
         )
+        has_no_reward = self._openenv is not None and episode.reward is None  # all actions were rejected, or none given
+        return replace(episode, reward=0.0) if has_no_reward else episode
 
     async def _run_agent(self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling) -> Episode:
         assert self._server is not None

@@ -61,7 +61,7 @@ def load_environment(multi_turn: MultiTurn) -> Callable[[], Environment]:
     Raises ValueError if the environment does not exist.
     """
     name = multi_turn.environment
-    assert name is not None, "the conversation has tools or an agent"
+    assert name is not None, "the conversation has no environment in a process"
     if name in ENVIRONMENTS:
         return ENVIRONMENTS[name]
     if ":" not in name:
