@@ -38,6 +38,11 @@ def parts(**values: str) -> Series:
     return dict(zip(names, values.values(), strict=True))
 
 
+def sandboxes(**values: str) -> Series:
+    names = (f'rlt_job_sandboxes{{namespace="demo", name="sum", state="{state}"}}' for state in values)
+    return dict(zip(names, values.values(), strict=True))
+
+
 HEALTHY: Series = {
     'rlt_job_phase{namespace="demo", name="sum", phase="Running"}': "1+0x480",
     f"rlt_job_restarts{OF_JOB}": "0+0x120 1+0x360",
@@ -58,13 +63,18 @@ HEALTHY: Series = {
     **steps("rlt_trainer_skipped_updates", "0+0x480"),
     **steps("rlt_trainer_kl", "0+0.001x480"),
     **steps("rlt_trainer_entropy", "2-0.003x480"),
+    **sandboxes(ready="0 3 " * 240, claimed="60+0x480", missing="4 1 " * 240),
+    **steps("rlt_trainer_sandbox_claims", "512+0x480"),
+    **steps("rlt_trainer_sandbox_failures", "1+0x480"),
+    **steps("rlt_trainer_sandbox_claim_seconds_p99", "0.3 0.2 " * 230 + "60+0x9 0.3+0x9"),
     f"rlt_operator_leader{OPERATOR}": "1+0x480",
     f"rlt_operator_shards{OPERATOR}": "1+0x480",
     f"rlt_operator_queue_oldest_seconds{OPERATOR}": "0.2+0x480",
     f"rlt_operator_unreported_failures_total{OPERATOR}": "2+0x480",
     f"rlt_operator_webhook_certificate_expiry_timestamp_seconds{OPERATOR}": "7776000+0x480",
 }
-"""Eight hours of a healthy job: a restart after two hours, a falling entropy, a growing KL divergence."""
+"""Eight hours of a healthy job: a restart after two hours, a falling entropy, a growing KL divergence, a full pool of
+sandboxes, a step with slow claims."""
 JOB = {"namespace": "demo", "job": "sum"}
 POD = {"namespace": "rlt-system", "pod": "operator-1"}
 
@@ -96,6 +106,13 @@ FAILURES = (
         {**JOB, "pod": "sum-worker"},
     ),
     Failure("RLTIdleAccelerators", parts(generate="0+300x330 99000+0x150", idle="0+180x330 59400+480x150"), JOB),
+    Failure(
+        "RLTSandboxPoolExhausted",
+        sandboxes(ready="3+0x450 0+0x30", claimed="60+0x450 2+0x30", missing="1+0x450 62+0x30"),
+        JOB,
+    ),
+    Failure("RLTSandboxClaimsSlow", steps("rlt_trainer_sandbox_claim_seconds_p99", "0.3+0x440 12+0x40"), JOB),
+    Failure("RLTSandboxFailures", steps("rlt_trainer_sandbox_failures", "1+0x440 40+0x40"), JOB),
     Failure("RLTRewardErrors", steps("rlt_trainer_reward_failures", "0+0x440 100+0x40"), JOB),
     Failure("RLTMetricNotFinite", steps("rlt_trainer_policy_loss", "0.1+0x470" + 10 * " NaN"), JOB),
     Failure("RLTMetricNotFinite", steps("rlt_trainer_grad_norm", "1+0x470" + 10 * " Inf"), JOB),

@@ -64,6 +64,18 @@ def test_a_metric_is_shown_under_the_name_that_the_run_has() -> None:
     ]
 
 
+def test_the_page_shows_the_sandboxes() -> None:
+    def find_line(**sandboxes: float) -> list[str]:
+        shown = job()
+        shown["status"]["sandboxes"] = {"ready": 3, "claimed": 60, "failed": 1, **sandboxes}
+        return [line for line in format_page(shown, [], [], NOW).splitlines() if line.startswith("sandboxes")]
+
+    (line,) = find_line(claimSecondsP50=0.25, claimSecondsP99=4)
+    assert line.split(maxsplit=1)[1] == "3 ready, 60 claimed, 1 failed; claims p50 0.25 s, p99 4 s"
+    (line,) = find_line()
+    assert line.endswith("3 ready, 60 claimed, 1 failed")
+
+
 def test_the_page_shows_failed_attempts() -> None:
     attempt = {
         "number": 1,

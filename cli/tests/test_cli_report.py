@@ -53,6 +53,15 @@ def test_a_file_that_cannot_be_written_is_an_error(run: str) -> None:
     assert "error: Cannot write /nonexistent/a.html: No such file or directory." in done.stderr
 
 
+def test_a_rollout_shows_why_its_reward_failed(tmp_path: Path) -> None:
+    (tmp_path / "rollouts").mkdir()
+    lost = {"reward": None, "prompt": "p", "response": "", "failure": "environment: sandbox pod a was lost"}
+    lines = (lost, {"reward": 1.0, "prompt": "p", "response": "r"})
+    (tmp_path / "rollouts/step-1.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    done = CliRunner().invoke(cli, ["rollouts", str(tmp_path)])
+    assert [line for line in done.stdout.splitlines() if "failure" in line] == ["  failure   " + str(lost["failure"])]
+
+
 @pytest.mark.parametrize("command", ["metrics", "rollouts", "report", "compare", "ui"])
 def test_a_path_without_a_directory_is_an_error_without_a_cluster(tmp_path: Path, command: str) -> None:
     missing = f"{tmp_path}/none/run"

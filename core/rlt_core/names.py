@@ -101,6 +101,11 @@ def sandbox_pool(job: str, *, head_uid: str) -> str:
     return f"{sandboxes(job)}-{head_uid[:8]}"
 
 
+def find_job_of_sandboxes(pool: str) -> str:
+    """Name of the job that a Job (batch/v1) creates sandbox pods for, from its name. Empty for another Job."""
+    return pool.rpartition(f"{sandboxes('')}-")[0]
+
+
 def pvc(job: str) -> str:
     """Name of the PersistentVolumeClaim that the operator creates for the job."""
     return f"{job}-storage"

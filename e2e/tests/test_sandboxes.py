@@ -124,6 +124,7 @@ def test_a_hostile_program_is_rejected_and_its_pod_replaced(cluster: Cluster, na
     assert json.loads(found) == REJECTED
     await_objects(cluster, namespace, "delete", f"pod/{pod}")
     await_objects(cluster, namespace, f"jsonpath={{.status.ready}}={POOL_SIZE}", "job", "--all")
+    await_objects(cluster, namespace, f"jsonpath={{.status.sandboxes.ready}}={POOL_SIZE}", f"rltrainingjob/{NAME}")
     pods = list_sandboxes(cluster, namespace)
     assert len(pods) == POOL_SIZE
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", NAME)

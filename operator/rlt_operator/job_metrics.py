@@ -18,6 +18,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from rlt_api.status.job_status import Phase, Progress, RLTrainingJobStatus
+from rlt_core.children.sandboxes import get_sandbox
 from rlt_core.job import Job
 from rlt_operator.conditions import get_reason
 
@@ -41,6 +42,7 @@ USAGE = (
     "Accelerators that the pods held, times seconds, by what the accelerators did. The sum never falls. At the end of "
     "an attempt, a part moves to lost."
 )
+SANDBOXES = "Sandbox pods by state: ready, claimed by conversations, or missing from poolSize."
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class _Recorded:
     values: dict[str, float | None]
     usage: dict[str, int]
     """Parts of status.usage.by -> accelerator seconds."""
+    sandboxes: dict[str, int]
+    """State of sandbox pods -> their number."""
 
 
 class JobMetrics(Collector):
@@ -77,6 +81,7 @@ class JobMetrics(Collector):
             ended=ended,
             values=_list_values(status),
             usage=_list_usage(status),
+            sandboxes=_list_sandboxes(job, status),
         )
 
     def record_report(self, namespace: str, name: str, status: RLTrainingJobStatus) -> None:
@@ -107,6 +112,7 @@ class JobMetrics(Collector):
         found = GaugeMetricFamily("rlt_job_finding", "1 for each finding of the job.", labels=[*key, "code"])
         pods = GaugeMetricFamily("rlt_job_pod_info", "1 for each pod of the job's RayCluster.", labels=[*key, "pod"])
         usage = GaugeMetricFamily("rlt_job_accelerator_seconds", USAGE, labels=[*key, "phase"])
+        sandboxes = GaugeMetricFamily("rlt_job_sandboxes", SANDBOXES, labels=[*key, "state"])
         gauges = {name: GaugeMetricFamily(f"rlt_job_{name}", text, labels=key) for name, text in GAUGES.items()}
         for job, recorded in jobs.items():
             if recorded.ended and (now - recorded.ended).total_seconds() > ENDED_S:
@@ -123,7 +129,9 @@ class JobMetrics(Collector):
                     gauges[name].add_metric(job, value)
             for phase_name, seconds in recorded.usage.items():
                 usage.add_metric([*job, phase_name], seconds)
-        yield from (info, current, found, pods, usage, *gauges.values())
+            for state, number in recorded.sandboxes.items():
+                sandboxes.add_metric([*job, state], number)
+        yield from (info, current, found, pods, usage, sandboxes, *gauges.values())
 
 
 def _list_values(status: RLTrainingJobStatus) -> dict[str, float | None]:
@@ -135,6 +143,15 @@ def _list_values(status: RLTrainingJobStatus) -> dict[str, float | None]:
         "disruptions": status.disruptions or 0,
         **_list_progress(status.progress),
     }
+
+
+def _list_sandboxes(job: Job, status: RLTrainingJobStatus) -> dict[str, int]:
+    sandbox = get_sandbox(job.spec) if job.spec else None
+    found = status.sandboxes
+    if sandbox is None or found is None:
+        return {}
+    missing = max(0, sandbox.pool_size - found.ready - found.claimed)
+    return {"ready": found.ready, "claimed": found.claimed, "missing": missing}
 
 
 def _list_usage(status: RLTrainingJobStatus) -> dict[str, int]:

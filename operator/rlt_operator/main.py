@@ -30,12 +30,12 @@ from rlt_operator.http_server import Ports
 from rlt_operator.leader_election import LeaderElection, LeaseLocation, create_identity
 from rlt_operator.leadership import FencedApi, Leadership, fence
 from rlt_operator.ray.poller import RayPoller
-from rlt_operator.reconcile.ended_sandboxes import keep_deleting_ended_sandboxes
 from rlt_operator.reconcile.events import EventWriter
 from rlt_operator.reconcile.failures import Failures
 from rlt_operator.reconcile.isolation import reconcile_isolated
 from rlt_operator.reconcile.observe import Sources
 from rlt_operator.reconcile.orphans import count_orphans
+from rlt_operator.reconcile.sandbox_pools import keep_sandbox_pools
 from rlt_operator.reconcile.unused_programs import delete_unused_programs
 from rlt_operator.tasks import measure_loop_delay, start, stop_on_signal, wait_for_first
 from rlt_operator.token_key import KeyLocation, load_token_key
@@ -153,7 +153,7 @@ class Reconciliation:
         self.sources.tokens.key = await load_token_key(self.api, self.token_key)
         self.queue.start()
         await delete_unused_programs(self.api, self.sources.cache)
-        await asyncio.gather(self.deleted.record(self.api), keep_deleting_ended_sandboxes(self.api, self.sources.cache))
+        await asyncio.gather(self.deleted.record(self.api), keep_sandbox_pools(self.api, self.sources.cache))
 
 
 def _count_from(cache: Cache) -> None:

@@ -274,6 +274,31 @@ class Programs:
 
 
 @dataclass(frozen=True)
+class SandboxProblem:
+    """Why no sandbox pod is free."""
+
+    code: str
+    """Code of the entry in the knowledge base."""
+    evidence: str
+    """Message of the kubelet, of the scheduler or of the Job controller."""
+    pod: str | None = None
+    """Name of the pod that has the message."""
+
+
+@dataclass(frozen=True)
+class SandboxPool:
+    """The sandbox pods of a head pod, as they were read last."""
+
+    name: str | None
+    """Name of their Job (batch/v1). None without a head pod."""
+    ready: int = 0
+    """Number of pods that can be claimed."""
+    claimed: int = 0
+    """Number of pods that conversations use."""
+    problem: SandboxProblem | None = None
+
+
+@dataclass(frozen=True)
 class NamespaceUse:
     """The accelerators of a namespace, and how many the job's runtime permits."""
 
@@ -319,6 +344,8 @@ class Observed:
     removed_pods: tuple[Pod, ...] = ()
     """Pods of the RayCluster that no longer exist, in their last state."""
     warnings: tuple[WarningEvent, ...] = ()
+    sandboxes: SandboxPool | None = None
+    """The sandbox pods, while the RayCluster of a job with rollout.multiTurn.sandbox exists."""
     ray: Ray | None = None
     """The latest answer of the current head; None before the first one, and without a head that runs."""
     namespace_use: NamespaceUse | None = None

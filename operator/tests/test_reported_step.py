@@ -19,7 +19,7 @@ from rlt_core.children.programs import build_programs
 from rlt_core.job import Manifest
 from rlt_core.ray_http import Head, Request
 from rlt_operator.conditions import format_time
-from rlt_operator.observation import Observed, Ray, RayJob
+from rlt_operator.observation import Observed, Ray, RayJob, SandboxPool
 from rlt_operator.reconcile import reconcile as reconciliation
 from rlt_operator.reconcile.plan import plan
 from rlt_operator.reconcile.reported_step import MAX_UNPLANNED_S, keep_undisturbed, plan_report
@@ -45,7 +45,8 @@ def report(seconds: float, step: int = 90, **changes: Any) -> ProgressReport:
 def start(spec: dict[str, Any]) -> Observed:
     """A job that has run since NOW, after the write of its status."""
     pods = tuple(replace(pod, group="workers", node="node", scheduled=at(-300)) for pod in o.READY.pods)
-    return o.after(replace(o.recorded(replace(o.READY, job=o.job(spec), pods=pods)), ray=o.running()))
+    ready = o.recorded(replace(o.READY, job=o.job(spec), pods=pods))
+    return o.after(replace(ready, ray=o.running(), sandboxes=SandboxPool("pool", ready=3, claimed=5)))
 
 
 REPORTS = st.fixed_dictionaries(
@@ -57,6 +58,9 @@ REPORTS = st.fixed_dictionaries(
         "metrics": st.fixed_dictionaries({}, optional={"reward": st.floats(-1e9, 1e9), "kl": st.floats(0, 10)}),
         "latest_checkpoint_step": st.integers(0, 199),
         "phases": st.fixed_dictionaries({"generate": st.floats(0, 1e3), "uncommitted": st.floats(0, 1e3)}),
+        "sandboxes": st.fixed_dictionaries(
+            {"failed": st.integers(0, 99)}, optional={"claim_seconds_p99": st.floats(0, 9)}
+        ),
         "checkpoint_directory": st.sampled_from(["/mnt/a", f"/mnt/{SECRET}"]),
     },
 )
@@ -88,7 +92,7 @@ def test_the_status_is_the_one_of_the_whole_plan(
         assert (whole.apply, whole.submit, whole.stop, whole.events) == ((), None, None, ())
         before = replace(before, ray=ray, status=short.status or before.status)
         status = whole.status or observed.job.status
-        names = ("progress", "checkpoint", "current_attempt", "usage")
+        names = ("progress", "checkpoint", "current_attempt", "usage", "sandboxes")
         fields = {name: getattr(before.status, name) for name in names}
         assert observed.job.status.model_copy(update=fields) == status
         observed = replace(observed, job=replace(observed.job, status=status))

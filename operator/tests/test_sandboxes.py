@@ -1,8 +1,8 @@
-"""The pool of sandbox pods: when it is created, and what deletes pods that have ended."""
+"""The pool of sandbox pods: when it is created."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import observed as o
@@ -10,9 +10,7 @@ import pytest
 
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
-from rlt_operator.cache.cache import Cache
 from rlt_operator.reconcile.children import NameTakenError, check_owner, write_child
-from rlt_operator.reconcile.ended_sandboxes import delete_ended_sandboxes
 from rlt_operator.reconcile.plan import plan
 
 SPEC = {**o.SPEC, "rollout": {"multiTurn": {"tools": [{"name": "python"}], "sandbox": {}}}}
@@ -44,18 +42,12 @@ class Api:
     """An API server that has one object."""
 
     existing: Manifest
-    deleted: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
     async def create(self, path: str, manifest: Manifest) -> Manifest:
         raise ApiError(409, "exists")
 
     async def get(self, path: str) -> Manifest:
         return self.existing
-
-    async def delete_selected(self, path: str, **query: str) -> None:
-        self.deleted.append((path, query))
-        if len(self.deleted) == 1:
-            raise ApiError(500, "try again")
 
 
 async def test_a_repeated_submission_finds_the_pool() -> None:
@@ -68,15 +60,3 @@ def test_a_pool_of_another_owner_is_not_used() -> None:
     foreign = {**pool, "metadata": {**pool["metadata"], "ownerReferences": []}}
     with pytest.raises(NameTakenError, match="Job sum-sandboxes-uid-sum- exists"):
         check_owner(READY.job, pool, foreign)
-
-
-async def test_ended_pods_are_deleted_also_after_an_error() -> None:
-    cache = Cache(lambda key: None)
-    cache.sandboxed |= {("a", "one"), ("b", "two")}
-    api = Api({})
-    await delete_ended_sandboxes(cast(KubernetesApi, api), cache)
-    ended = "status.phase!=Pending,status.phase!=Running"
-    assert api.deleted == [
-        ("/api/v1/namespaces/a/pods", {"labelSelector": "rlt.dev/sandbox-of=one", "fieldSelector": ended}),
-        ("/api/v1/namespaces/b/pods", {"labelSelector": "rlt.dev/sandbox-of=two", "fieldSelector": ended}),
-    ]

@@ -47,6 +47,8 @@ HELD_SECONDS = (
     "sum by (namespace, name) (max by (namespace, name, phase) (delta(rlt_job_accelerator_seconds[1h]))) > 1800"
 )
 """At least half an accelerator over the hour: a job that has just started has no meaningful share."""
+SANDBOXES = 'max by (namespace, job) (label_replace(rlt_job_sandboxes{{state="{}"}}, "job", "$1", "name", "(.+)"))'
+"""Sandbox pods of a job in a state."""
 IDLE_SHARE = f'label_replace({IDLE_SECONDS} / ({HELD_SECONDS}), "job", "$1", "name", "(.+)")'
 
 
@@ -178,6 +180,67 @@ ALERTS = (
             "workers to the group that the other one waits for.",
             "Rewards, judges or agents take the time: raise their concurrency, or give them more CPUs.",
             "Checkpoints take the time: raise `checkpoint.saveFreq` in the next job.",
+        ),
+    ),
+    Alert(
+        name="RLTSandboxPoolExhausted",
+        group="jobs",
+        severity="warning",
+        expression=f"{SANDBOXES.format('ready')} == 0 and {SANDBOXES.format('missing')} > "
+        f"{SANDBOXES.format('claimed')} and on (namespace, job) ({RUNNING})",
+        lasting="10m",
+        summary="{{ $labels.namespace }}/{{ $labels.job }}: no sandbox pod is free",
+        meaning="No sandbox pod is free, and more pods are missing from poolSize than conversations use: pods do not "
+        "start, or start more slowly than conversations end.",
+        inspect=(
+            "`status.findings`: image, scheduler, quota, or pods that fail at their start.",
+            "`kubectl get pods -l rlt.dev/sandbox-of=NAME`, and `kubectl describe job` for NAME-sandboxes-…: events.",
+            "With Kueue: `kubectl get workloads`. The pool waits in the queue as a separate workload.",
+        ),
+        act=(
+            "Follow the remedy of the finding, or lower `rollout.multiTurn.sandbox.poolSize` to what nodes and quota "
+            "permit.",
+            "Failed pods: the Job controller waits up to ten minutes after several. Their cause is in their log.",
+        ),
+    ),
+    Alert(
+        name="RLTSandboxClaimsSlow",
+        group="jobs",
+        severity="warning",
+        expression="max by (namespace, job) (rlt_trainer_sandbox_claim_seconds_p99) > 10",
+        lasting="15m",
+        summary="{{ $labels.namespace }}/{{ $labels.job }}: 1 % of the sandbox claims take "
+        "{{ $value | humanizeDuration }} or more",
+        meaning="The slowest claims of a step wait more than 10 seconds for a sandbox pod, without the time in which "
+        "all of poolSize is in use. A pod that is ready is claimed in less than a second.",
+        inspect=(
+            "The dashboard rlt / Run, Sandboxes: pods that are missing while claims wait.",
+            "`kubectl get pods -l rlt.dev/sandbox-of=NAME`: the time until a new pod is ready.",
+            "The lifetime of the cluster's DNS cache: it delays new pods.",
+        ),
+        act=(
+            "Pods start slowly: use an image that the nodes have, and nodes with room (`sandbox.nodeSelector`).",
+            "Conversations are short: raise `rollout.multiTurn.sandbox.poolSize`, so that free pods remain.",
+        ),
+    ),
+    Alert(
+        name="RLTSandboxFailures",
+        group="learning",
+        severity="warning",
+        expression="max by (namespace, job) (rlt_trainer_sandbox_failures / "
+        "(rlt_trainer_sandbox_claims + rlt_trainer_sandbox_failures)) > 0.05",
+        lasting="5m",
+        summary="{{ $labels.namespace }}/{{ $labels.job }}: {{ $value | humanizePercentage }} of the sandboxes fail",
+        meaning="More than 5 % of the sandboxes of a step were lost or not found in time. Their conversations are left "
+        "out of the update.",
+        inspect=(
+            "`kubectl get events`: evictions, nodes that are not ready, containers that are OOMKilled.",
+            "`rlt metrics NAME sandbox/failed sandbox/claims`: since when.",
+            "`rlt rollouts NAME`: a policy may exceed the memory or disk of its pod on purpose.",
+        ),
+        act=(
+            "OOMKilled or evicted for its disk: raise `memory` or `disk` of `rollout.multiTurn.sandbox`.",
+            "Claims without a pod: see RLTSandboxPoolExhausted. Lost nodes: use nodes that are not preempted.",
         ),
     ),
     Alert(

@@ -127,6 +127,23 @@ THROUGHPUT = Row(
               requires="the engine vllm"),
     ),
 )
+SANDBOXES = Row(
+    "Sandboxes",
+    (
+        Panel("Sandbox pods",
+              "Pods that are ready, that conversations use, and that are missing from poolSize. None ready and many "
+              "missing: pods do not start.",
+              (Query(f"rlt_job_sandboxes{NAME}", OF_JOB + " {{state}}"),), minimum=0, stacked=True,
+              requires="rollout.multiTurn.sandbox"),
+        Panel("Time of a claim", "Time until a claim had its pod, without the time in which all of poolSize is in use.",
+              (query_driver("rlt_trainer_sandbox_claim_seconds_p50", "{{job}} p50"),
+               query_driver("rlt_trainer_sandbox_claim_seconds_p99", "{{job}} p99")),
+              unit="s", minimum=0, requires="rollout.multiTurn.sandbox"),
+        Panel("Failed sandboxes",
+              "Pods that were lost, and claims without a pod, since the last step. Their conversations are left out.",
+              (query_driver("rlt_trainer_sandbox_failures"),), minimum=0, requires="rollout.multiTurn.sandbox"),
+    ),
+)
 GPUS = Row(
     "GPUs",
     (
@@ -158,5 +175,5 @@ RUN = Dashboard(
     title="rlt / Run",
     variables=VARIABLES,
     annotations=ANNOTATIONS,
-    rows=(NOW, LEARNING, STABILITY, STEP_TIME, THROUGHPUT, GPUS, RAY),
+    rows=(NOW, LEARNING, STABILITY, STEP_TIME, THROUGHPUT, SANDBOXES, GPUS, RAY),
 )

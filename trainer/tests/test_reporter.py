@@ -127,6 +127,23 @@ def test_a_run_without_spans_is_rejected(tmp_path: Path) -> None:
         chrome_trace.main([str(tmp_path)])
 
 
+def test_the_report_has_the_claims_of_the_latest_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def report(metrics: dict[str, float]) -> Any:
+        reporter.step(1, {**METRICS, **metrics})
+        reporter.print_last()
+        line = capsys.readouterr().out.splitlines()[-1]
+        return json.loads(line.removeprefix(PROGRESS_PREFIX)).get("sandboxes")
+
+    server = ProgressServer(0, run_directory=tmp_path)
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
+    times = {"sandbox/claim_seconds/p50": 0.25, "sandbox/claim_seconds/p99": 4.0}
+    assert report({}) is None
+    claims = report({"sandbox/claims": 8.0, "sandbox/failed": 2.0, **times})
+    assert claims == {"failed": 2, "claimSecondsP50": 0.25, "claimSecondsP99": 4.0}
+    assert report({"sandbox/claims": 0.0, "sandbox/failed": 0.0}) == {"failed": 0}
+    server.close()
+
+
 def test_the_longest_step_is_of_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)

@@ -180,6 +180,14 @@ def test_a_pattern_that_backtracks_times_out(monkeypatch: pytest.MonkeyPatch) ->
         score([{"name": "regex", "options": {"pattern": "(a+)+b"}}], ["a" * 64], [prompt("")])
 
 
+def test_the_failure_of_a_response_is_that_of_its_environment_or_of_its_first_reward() -> None:
+    raised = Failure("raised", "no number")
+    lost = Failure("environment", "sandbox pod a was lost")
+    outcomes: dict[str, list[Outcome]] = {"math": [1.0, raised, raised], "environment": [0.0, 0.0, lost]}
+    scores = combine(outcomes, {"math": 1.0, "environment": 1.0})
+    assert scores.failures == (None, "math: no number", "environment: sandbox pod a was lost")
+
+
 def test_the_timeout_of_a_function_is_a_failure() -> None:
     hanging = Failure("timed_out", "")
     skipped = Failure("timed_out", "", was_called=False)

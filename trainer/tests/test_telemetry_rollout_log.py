@@ -77,8 +77,11 @@ def test_a_line_has_rewards_by_name_and_segments() -> None:
         responses=[Response([65, 66, 67], [0.0] * 3), Response([68], [0.0])],
         advantages=[0.75, -0.75],
         by_reward={"exact": [1.0, 0.0], "length": [0.5, 0.0]},
+        failures=[None, "environment: sandbox pod a was lost"],
         segments=segments,
     )
+    assert "failure" not in first
+    assert second["failure"] == "environment: sandbox pod a was lost"
     assert first["rewards"] == {"exact": 1.0, "length": 0.5}
     assert [(part["text"], part["learned"]) for part in first["segments"]] == [("A", True), ("B", False), ("C", True)]
     assert (second["index"], second["response"], second["reward"]) == (7, "D", 0.0)

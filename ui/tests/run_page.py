@@ -55,7 +55,7 @@ def write_step(run: RunDirectory, step: int) -> None:
             "reward": row / 4,
             "by_token": {"texts": [HOSTILE, "b"], "advantages": [-0.5, 1.0], "mismatches": [0.25, None]},
             **({"advantage": 4.5 - row, "tokens": 7, "finish_reason": "length"} if row else {}),
-            **({"images": ["images/1f.png"]} if row == 3 else {}),
+            **({"images": ["images/1f.png"], "failure": "environment: sandbox lost"} if row == 3 else {}),
         }
         for row in range(4)
     ]

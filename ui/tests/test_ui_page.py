@@ -82,6 +82,7 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         expect(page.locator(".rollouts li").first).to_contain_text("advantage +1.5")
         expect(page.locator(".rollouts li").first).to_contain_text("finish reason length")
         expect(page.locator(".rollouts li").first).to_contain_text("image images/1f.png")
+        expect(page.locator(".rollouts li").first).to_contain_text("failed: environment: sandbox lost")
         page.get_by_label("Order").select_option("highest advantage first")
         expect(page.locator(".rollouts li").first).to_contain_text("advantage +3.5")
         expect(page.locator(".rollouts li").last).to_contain_text("advantage \u2013")  # not recorded

@@ -181,6 +181,17 @@ class PhaseSeconds(ApiModel):
     """Seconds of these since the latest complete checkpoint."""
 
 
+class SandboxReport(ApiModel):
+    """Claims of sandbox pods in the latest step."""
+
+    failed: Steps = 0
+    """Pods that were lost, and claims without a pod."""
+    claim_seconds_p50: Seconds | None = None
+    """Median time until a claim had its pod. None without claims."""
+    claim_seconds_p99: Seconds | None = None
+    """The same: 99 % of the claims."""
+
+
 class ProgressReport(ApiModel):
     """The progress report of the driver. The operator does not trust it: all fields have bounds."""
 
@@ -200,6 +211,8 @@ class ProgressReport(ApiModel):
     """Metrics of the latest step."""
     reward: Annotated[float, Field(ge=-1e300, le=1e300)] | None = None
     """Mean of metrics.reward over the latest ten steps: the reward of the run."""
+    sandboxes: SandboxReport | None = None
+    """Claims of sandbox pods in the latest step. None without rollout.multiTurn.sandbox."""
     phases: PhaseSeconds | None = None
     """How the accelerators spent the time of the completed steps, as a mean over all of them."""
     broken_rules: Annotated[list[BrokenMetricRule], Field(max_length=64)] = []

@@ -141,6 +141,21 @@ class RayClusterStatus(ApiModel):
     """Submission ID of the Ray job for the preflight checks."""
 
 
+class SandboxStatus(ApiModel):
+    """The sandbox pods of spec.rollout.multiTurn.sandbox. The operator counts them every 10 seconds."""
+
+    ready: Count = 0
+    """Number of pods that a conversation can claim."""
+    claimed: Count = 0
+    """Number of pods that conversations use. A pending pod is neither ready nor claimed."""
+    failed: Count = 0
+    """Pods that were lost, and claims without a pod, in the latest step (sandbox/failed)."""
+    claim_seconds_p50: float | None = None
+    """Median time until a claim had its pod, in the latest step (sandbox/claim_seconds/p50)."""
+    claim_seconds_p99: float | None = None
+    """The same: 99 % of the claims (sandbox/claim_seconds/p99)."""
+
+
 class RuntimeOrigin(ApiModel):
     """The runtime that the spec was resolved with."""
 
@@ -447,6 +462,8 @@ class RLTrainingJobStatus(StatusModel):
     """The results of spec.publish, in its order."""
     ray_cluster: RayClusterStatus | None = None
     """The Ray cluster, while it exists."""
+    sandboxes: SandboxStatus | None = None
+    """The sandbox pods, while the Ray cluster exists."""
     restarts: Count | None = None
     """Number of new attempts after a failure."""
     disruptions: Count | None = None
@@ -455,7 +472,7 @@ class RLTrainingJobStatus(StatusModel):
     """The latest attempts that failed or were disrupted. Absent for the only attempt of a job without restarts."""
     findings: Annotated[list[FailureFinding], CutTo(8), KeyedBy("code", checked=False)] = []
     """Known failures of the latest attempt that ended early, the best explanation first; before the first attempt, why
-    the cluster is not ready; while the program runs, problems of its nodes, and the rules of
+    the cluster is not ready; while the program runs, problems of its nodes and sandbox pods, and the rules of
     spec.observability.metricRules that are broken."""
     pause: Pause | None = None
     """Why a rule over the metrics has suspended the job. Absent once it is resumed."""

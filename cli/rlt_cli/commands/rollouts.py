@@ -44,6 +44,8 @@ def command(
         click.echo(f"{_format_rewards(each)}   answer {each.get('ground_truth')}")
         click.echo(f"  prompt    {each.get('prompt')!r}")
         click.echo(f"  response  {each.get('response')!r}")
+        if failure := each.get("failure"):
+            click.echo(f"  failure   {failure}")
 
 
 def _format_rewards(rollout: Rollout) -> str:

@@ -37,6 +37,8 @@ def _list_facts(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str,
         yield "attempts", f"{1 + restarts + disruptions}: {restarts} after a failure, {disruptions} after a disruption"
     if usage := status.get("usage"):
         yield "accelerators", f"{status.get('gpus')} requested, {describe_usage(usage)}"
+    if sandboxes := status.get("sandboxes"):
+        yield "sandboxes", _describe_sandboxes(sandboxes)
     checkpoint = status.get("checkpoint") or {}
     if checkpoint.get("latestStep") is not None:
         yield "checkpoint", f"step {checkpoint['latestStep']} in {checkpoint.get('path')}"
@@ -44,6 +46,16 @@ def _list_facts(status: Mapping[str, Any], now: datetime) -> Iterator[tuple[str,
         yield "model", exported
     if published := status.get("published"):
         yield "published", "; ".join(f"{each['url']}: {each.get('revision', 'failed')}" for each in published)
+
+
+def _describe_sandboxes(sandboxes: Mapping[str, Any]) -> str:
+    counts = ", ".join(f"{sandboxes.get(name, 0)} {name}" for name in ("ready", "claimed", "failed"))
+    times = [
+        f"{quantile} {format_number(sandboxes[field])} s"
+        for quantile, field in (("p50", "claimSecondsP50"), ("p99", "claimSecondsP99"))
+        if sandboxes.get(field) is not None
+    ]
+    return f"{counts}; claims {', '.join(times)}" if times else counts
 
 
 def _describe_results(progress: Mapping[str, Any]) -> str:

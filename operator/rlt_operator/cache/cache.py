@@ -35,7 +35,7 @@ from rlt_operator.manifests import (
     parse_warning,
     parse_workload,
 )
-from rlt_operator.observation import Config, Pod, Programs, RayCluster, WarningEvent
+from rlt_operator.observation import Config, Pod, Programs, RayCluster, SandboxPool, WarningEvent
 from rlt_operator.work_queue import Key
 
 MAX_WARNINGS = 500
@@ -75,8 +75,8 @@ class Cache:
     """Why Kueue does not admit a RayCluster, by its uid."""
     waiting_for_nodes: set[Key] = field(default_factory=set)
     """Jobs that wait for a change of the nodes. Every changed node wakes them."""
-    sandboxed: set[Key] = field(default_factory=set)
-    """Jobs with a RayCluster and sandbox pods."""
+    sandboxes: dict[Key, SandboxPool] = field(default_factory=dict)
+    """The sandbox pods of jobs with a RayCluster, as reconcile/sandbox_pools.py has read them."""
     claims: dict[Key, Counter[str]] = field(default_factory=dict)
     """Accelerators of jobs whose RayCluster is about to be created, in namespaces with a maximum."""
     counted: set[str] = field(default_factory=set)
@@ -273,11 +273,14 @@ class Cache:
             self._wake(key)
 
     def _parse_warning(self, manifest: Manifest) -> WarningEvent | None:
-        """An event on a pod that the cache contains, or on the RayCluster of a job. None for another one."""
+        """An event on a pod that the cache contains, or on the RayCluster or the sandboxes of a job; else None."""
         kind = manifest["involvedObject"].get("kind")
         about = _get_involved(manifest)
         if kind == "RayCluster":
             return parse_warning(manifest) if self.jobs.get(about) else None
+        if kind == "Job":
+            job = (about[0], names.find_job_of_sandboxes(about[1]))
+            return parse_warning(manifest) if self.jobs.get(job) else None
         if kind != "Pod":
             return None
         if self.pods.get(about):

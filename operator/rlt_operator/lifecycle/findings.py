@@ -1,5 +1,5 @@
 """status.findings: the known failures of the latest attempt that ended early, or of a first cluster that is not ready,
-and, while the program runs, problems of its nodes and broken rules over the metrics.
+and, while the program runs, problems of its nodes and sandbox pods and broken rules over the metrics.
 
 The first one of an attempt is part of the message, and its code is the reason of Failed.
 """
@@ -18,6 +18,7 @@ from rlt_operator.conditions import ConditionUpdate, find_condition
 from rlt_operator.diagnosis.findings import MAX_FINDINGS, find_failures, find_node_problems
 from rlt_operator.diagnosis.metric_findings import find_broken_rules
 from rlt_operator.diagnosis.pods import diagnose, truncate
+from rlt_operator.diagnosis.sandboxes import find_sandbox_problem
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import Verdict
 
@@ -41,7 +42,8 @@ EXPLAINED = {
 def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
     """Find the known failures when an attempt ends early, and keep them until another attempt runs. Before the first
     attempt, find those that explain why the cluster is not ready. While the program runs, find the problems of
-    its nodes and, also at its end, the broken rules over the metrics. A suspended job keeps its findings."""
+    its nodes and sandbox pods and, also at its end, the broken rules over the metrics. A suspended job keeps its
+    findings."""
     status = observed.job.status
     running = verdict.conditions.get(C.RUNNING)
     succeeded = verdict.conditions.get(C.SUCCEEDED)
@@ -49,7 +51,7 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
         return verdict
     if any(update is not None and update.status == "True" for update in (running, succeeded)):
         report = verdict.report or (observed.ray.progress if observed.ray else None)
-        problems = find_node_problems(observed) if succeeded is None else []
+        problems = [*find_node_problems(observed), *find_sandbox_problem(observed)] if succeeded is None else []
         return replace(verdict, findings=(*problems, *find_broken_rules(report))[:MAX_FINDINGS])
     if C.SUSPENDED in verdict.conditions:
         return verdict
@@ -61,7 +63,7 @@ def set_findings(observed: Observed, verdict: Verdict, now: datetime) -> Verdict
         return _add_best(verdict, status.findings)  # recorded before; its message is made again
     reason = attempt.reason if attempt else ended[0].reason
     message = _quote(find_condition(status, C.CLUSTER_READY))
-    failures = find_failures(observed, message) if reason in EXPLAINED else []
+    failures = [*find_failures(observed, message), *find_sandbox_problem(observed)] if reason in EXPLAINED else []
     findings = (*failures, *find_broken_rules(verdict.report))[:MAX_FINDINGS]
     return replace(_add_best(verdict, findings), findings=findings)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from rlt_api.status.job_status import FailureFinding, Pause, Phase, PreparedStep
+from rlt_api.status.job_status import FailureFinding, Pause, Phase, PreparedStep, SandboxStatus
 from rlt_api.status.network import NetworkStatus
 from rlt_operator.memory.attempts import count_disruptions, count_restarts, list_attempts, record_attempt
 from rlt_operator.memory.clocks import (
@@ -54,6 +54,15 @@ def keep_findings(observed: Observed, verdict: Verdict, now: datetime) -> list[F
     return observed.job.status.findings if verdict.findings is None else list(verdict.findings)
 
 
+def count_sandboxes(observed: Observed, verdict: Verdict, now: datetime) -> SandboxStatus | None:
+    """The sandbox pods, with the claims of the last report."""
+    pool = observed.sandboxes
+    if pool is None:
+        return None
+    old = observed.job.status.sandboxes or SandboxStatus()
+    return old.model_copy(update={"ready": pool.ready, "claimed": pool.claimed})
+
+
 PARTS: dict[str, Remember] = {
     "start_time": keep_start_time,
     "pending_since": run_pending_clock,
@@ -71,5 +80,6 @@ PARTS: dict[str, Remember] = {
     "network": choose_network,
     "pause": keep_pause,
     "findings": keep_findings,
+    "sandboxes": count_sandboxes,
 }
 """Field of the status, and what computes its new value. `pending_since` is status.pendingSince."""

@@ -28,6 +28,7 @@ from rlt_core.network_status import needs_decision
 from rlt_core.ray_http import Head, RayTokens
 from rlt_core.shards import ALL, Shard
 from rlt_operator.cache.cache import Cache
+from rlt_operator.diagnosis.sandboxes import track_pool
 from rlt_operator.lifecycle.restarts import needs_faulty_node
 from rlt_operator.namespaces import get_runtime_policy
 from rlt_operator.observation import Observed, Pod, RayCluster, choose_progress_interval
@@ -62,7 +63,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     poller = sources.poller
     cache.watches.check(key[0])
     cache.waiting_for_nodes.discard(key)
-    cache.sandboxed.discard(key)
+    sandboxes = cache.sandboxes.pop(key, None)
     manifest = await cache.read_job(api, key)
     if manifest is None:
         poller.poll(key, None)
@@ -90,7 +91,8 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     )
     cluster = observed.owned_cluster
     if cluster and job.spec and get_sandbox(job.spec):
-        cache.sandboxed.add(key)
+        cache.sandboxes[key] = track_pool(sandboxes, observed)
+        observed = replace(observed, sandboxes=cache.sandboxes[key])
     if cluster and not cluster.deleting and job.spec:
         uids = [cluster.uid, *(pod.uid for pod in observed.cluster_pods if not pod.ready)]
         observed = replace(
@@ -131,6 +133,7 @@ def list_others(cache: Cache, key: Key) -> tuple[object, ...]:
         _select_nodes(cache, pods),
         cache.programs.get((namespace, name_programs())),
         cache.ray_clusters.served,
+        cache.sandboxes.get(key),
     )
 
 

@@ -13,6 +13,7 @@ from rlt_api.status.job_status import RLTrainingJobStatus
 from rlt_core import names
 from rlt_core.job import Job
 from rlt_operator.diagnosis.progress import build_checkpoint, build_progress, build_published
+from rlt_operator.diagnosis.sandboxes import add_claims
 from rlt_operator.lifecycle.masking import list_secrets, mask_known
 from rlt_operator.memory.attempt_progress import DeadlineRule, record_report
 
@@ -60,6 +61,7 @@ def add_report(
         "progress": build_progress(report),
         "checkpoint": build_checkpoint(report, recording.run_directory) or status.checkpoint,
         "published": build_published(report) or status.published,
+        "sandboxes": add_claims(status.sandboxes, report.sandboxes),
     }
     if attempt := status.current_attempt:
         progress = record_report(attempt, report, recording.deadline, now, interval=0)

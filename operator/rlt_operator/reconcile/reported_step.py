@@ -69,6 +69,7 @@ def keep_undisturbed(
             progress=status.progress,
             checkpoint=status.checkpoint,
             published=status.published,
+            sandboxes=status.sandboxes,
             current_attempt=attempt,
             usage=status.usage,
         ),

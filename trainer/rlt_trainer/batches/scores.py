@@ -19,6 +19,8 @@ class Scores:
     """[B], bool: a reward of this response failed. The response is left out of the update."""
     reasons: dict[str, int]
     """ "NAME/REASON" -> number of responses. The reasons are from rewards.outcome."""
+    failures: tuple[str | None, ...] = ()
+    """[B]: name and message of the first reward that failed, such as the loss of a sandbox. None without a failure."""
 
     def metrics(self) -> dict[str, float]:
         """Return the number of failed responses by reason, and the mean of each reward if there are several."""

@@ -242,6 +242,7 @@ class Trainer:
             responses=rollout_batch.responses,
             advantages=training_batch.advantages.tolist(),
             by_reward={name: scores.tolist() for name, scores in rollout_batch.scores.by_reward.items()},
+            failures=rollout_batch.scores.failures,
             segments=segments,
         )
         experience = training_batch.experience

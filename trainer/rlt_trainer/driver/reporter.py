@@ -12,7 +12,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rlt_api.spec.training_config import BrokenMetricRule, GateResult, ProgressReport, PublicationResult
+from rlt_api.spec.training_config import (
+    BrokenMetricRule,
+    GateResult,
+    ProgressReport,
+    PublicationResult,
+    SandboxReport,
+)
 from rlt_api.spec.training_config import PhaseSeconds as ReportedPhases
 from rlt_api.status.job_status import ProgressMetrics
 from rlt_pod.report.driver_report import LATEST_STEPS, METRICS, PROGRESS_PREFIX
@@ -125,6 +131,7 @@ class Reporter:
         broken = list_broken(self._history, self._limits)
         self._publish(
             step=step,
+            sandboxes=_build_sandbox_report(metrics),
             broken_rules=[BrokenMetricRule(rule=each.rule, evidence=each.evidence) for each in broken],
             seconds_per_step=sum(self._durations) / len(self._durations),
             longest_step_seconds=max(seconds, self._report.longest_step_seconds or 0),
@@ -260,6 +267,17 @@ def _find_reward(metrics: Mapping[str, float | None]) -> list[float]:
     """The reward of a step, if it has one that is finite."""
     value = next((metrics[name] for name in METRICS["reward"] if name in metrics), None)
     return [value] if value is not None and math.isfinite(value) else []
+
+
+def _build_sandbox_report(metrics: Mapping[str, float]) -> SandboxReport | None:
+    """The claims of a step. None without sandboxes."""
+    if "sandbox/failed" not in metrics:
+        return None
+    return SandboxReport(
+        failed=int(metrics["sandbox/failed"]),
+        claim_seconds_p50=metrics.get("sandbox/claim_seconds/p50"),
+        claim_seconds_p99=metrics.get("sandbox/claim_seconds/p99"),
+    )
 
 
 def _now() -> str:

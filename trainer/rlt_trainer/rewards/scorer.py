@@ -140,7 +140,16 @@ def combine(
     failures = [
         f"{name}/{each.reason}" for name, column in outcomes.items() for each in column if isinstance(each, Failure)
     ]
-    return Scores(total, by_reward, total.isnan(), dict(Counter(failures)))
+    rows = zip(*outcomes.values(), strict=True)
+    messages = tuple(_find_failure(dict(zip(outcomes, row, strict=True))) for row in rows)
+    return Scores(total, by_reward, total.isnan(), dict(Counter(failures)), messages)
+
+
+def _find_failure(outcomes: Mapping[str, Outcome]) -> str | None:
+    """Return name and message of the first reward of a response that failed. The environment precedes the others."""
+    ordered = {ENVIRONMENT: outcomes.get(ENVIRONMENT, 0.0), **outcomes}
+    failed = (f"{name}: {each.message}" for name, each in ordered.items() if isinstance(each, Failure))
+    return next(failed, None)
 
 
 def to_score(outcome: Outcome, *, timeout_score: float) -> float:

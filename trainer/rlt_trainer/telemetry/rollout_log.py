@@ -29,13 +29,14 @@ def build_rollout_lines(
     responses: Sequence[Response],
     advantages: Sequence[float],
     by_reward: Mapping[str, Sequence[float]] | None = None,
+    failures: Sequence[str | None] = (),
     segments: Sequence[list[Line]] | None = None,
 ) -> list[Line]:
     """Build a line for each response. A failed reward, and the advantage then, is NaN.
 
-    `advantages`: TrainingBatch.advantages. `segments` come from split_segments. "tokens" counts the tokens of all
-    the response's sequences, with an environment's tokens. "finish_reason" is the latest turn's. "images" refers
-    to the images of the prompt: data.images.name_images.
+    `advantages`: TrainingBatch.advantages. `failures`: Scores.failures. `segments` come from split_segments. "tokens"
+    counts the tokens of all the response's sequences, with an environment's tokens. "finish_reason" is the latest
+    turn's. "images" refers to the images of the prompt: data.images.name_images.
     """
     return [
         {
@@ -50,6 +51,7 @@ def build_rollout_lines(
             "tokens": sum(len(sequence.token_ids) for sequence in responses[row].sequences),
             "finish_reason": responses[row].finish_reason,
             **({"rewards": {name: values[row] for name, values in by_reward.items()}} if by_reward else {}),
+            **({"failure": failures[row]} if failures and failures[row] else {}),
             **({"segments": segments[row]} if segments else {}),
         }
         for row, (prompt, text, reward) in enumerate(zip(prompts, texts, rewards, strict=True))

@@ -36,7 +36,7 @@ function recorded(rollout) {
     ["finish_reason", rollout.finish_reason ?? "–", "why the response ended"],
   ].map(([key, text, title]) => el("span", { class: "term", title: rollout[key] === undefined ? `${title}: not recorded` : title }, `${key.replace("_", " ")} ${text}`));
   facts.push(...[rollout.images ?? []].flat().map((name) => el("span", { class: "term", title: "an image of the prompt: a file in the pods, or below the run directory" }, `image ${name}`)));
-  const optional = { data_source: "data source", index: "index", kept: "kept as" };
+  const optional = { data_source: "data source", index: "index", kept: "kept as", failure: "failed:" };
   const given = Object.entries(optional).filter(([key]) => rollout[key] !== undefined && rollout[key] !== null);
   return [...facts, ...given.map(([key, name]) => el("span", { class: "term" }, `${name} ${rollout[key]}`))];
 }
