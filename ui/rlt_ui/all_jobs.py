@@ -50,6 +50,11 @@ class AllJobs:
         jobs, name = await self._open(run)
         return await jobs.read_spans(name, step)
 
+    async def read_changes(self, run: str) -> Json:
+        """The changes of the suites, from the driver of the job."""
+        jobs, name = await self._open(run)
+        return await jobs.read_changes(name)
+
     async def list_logs(self, run: str) -> Json:
         """The logs of the pods, and of all attempts from the driver of the job."""
         jobs, name = await self._open(run)

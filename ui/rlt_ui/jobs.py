@@ -14,14 +14,14 @@ from rlt.job_state import NOT_RECONCILED, get_phase, get_reward
 from rlt.kept_files import has_kept_files
 from rlt.runs.kept_record import get_kept_record
 from rlt.runs.pages import RolloutQuery, select_page, select_spans
-from rlt.runs.records import get_latest_history, get_rollouts, get_spans
+from rlt.runs.records import get_changes, get_latest_history, get_rollouts, get_spans
 from rlt.runs.run import Run, get_job_and_secrets, load_run
 from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.run_record import RunRecord
 from rlt_ui.defaults import find_changed
 from rlt_ui.logs import clean, list_job_logs, read_job_log
-from rlt_ui.masks import mask_rollouts
+from rlt_ui.masks import mask, mask_rollouts
 from rlt_ui.reward_history import RewardHistory
 from rlt_ui.source import Json, build_columns, sample
 from rlt_ui.timeline import build_timeline, parse_time
@@ -33,6 +33,7 @@ COMMANDS = ("status", "logs", "report")
 MAX_EVENTS = 100
 """Maximum number of events of a job on the page, the latest ones."""
 NO_HISTORY = "No metrics by step: the program does not run, or its output has no step yet."
+NO_CHANGES = "The samples that changed are in evaluation/SUITE/changes.json of the run directory."
 KEPT_ROLLOUTS = "The program has ended: the best and the worst responses of its latest step are kept."
 
 
@@ -114,6 +115,18 @@ class JobList:
             spans = [span.model_dump(exclude_none=True) for span in record.spans]
         return {"step": step, "spans": spans, "notes": notes}
 
+    async def read_changes(self, run: str) -> Json:
+        """The changes of the suites, from the driver of the job. Its kept record does not have them."""
+        notes: list[str] = []
+        async with self._requests():
+            job, secrets = await get_job_and_secrets(self._connection, run)
+        try:
+            async with self._requests():
+                suites = await get_changes(self._connection, run, notes)
+        except RltError as error:
+            return {"suites": [], "notes": [f"{error.message} {NO_CHANGES}"] if has_suites(job) else []}
+        return {"suites": mask(suites, secrets), "notes": notes}
+
     async def _get_kept_record(self, job: Manifest) -> RunRecord | None:
         """The record that the operator has kept. None without one, or without the right to read it."""
         try:
@@ -165,6 +178,11 @@ class JobList:
 def add_command(reason: str, job: Manifest) -> str:
     """Why the page has no records of the job, and the command that gets them from its volume or bucket, if any."""
     return f"{reason} {format_report_command(job)}" if has_kept_files(job) else f"{reason}{describe_bucket(job)}"
+
+
+def has_suites(job: Manifest) -> bool:
+    """Whether the job has suites of evaluation."""
+    return bool((get_resolved_spec(job) or job.get("spec", {})).get("evaluation"))
 
 
 def format_report_command(job: Manifest) -> str:

@@ -86,6 +86,15 @@ class PersonalJobs:
         except ClusterError as error:
             return {"step": step, "spans": [], "notes": [explain(error)]}
 
+    async def read_changes(self, run: str) -> Json:
+        """The changes of the suites, from the driver of the job."""
+        job = await self._get(run)
+        try:
+            async with self._as_person(job) as connection:
+                return await JobList(connection).read_changes(job["metadata"]["name"])
+        except ClusterError as error:
+            return {"suites": [], "notes": [explain(error)]}
+
     async def list_logs(self, run: str) -> Json:
         """The logs of the pods, and of all attempts from the driver of the job."""
         job = await self._get(run)

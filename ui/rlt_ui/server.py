@@ -130,6 +130,9 @@ def build_readers(get_source: Callable[[Request], Source]) -> dict[str, Callable
             raise ValueError("step: pass a number.")
         return await get_source(request).read_spans(get_run(request), step)
 
+    async def read_changes(request: Request) -> Json:
+        return await get_source(request).read_changes(get_run(request))
+
     async def list_logs(request: Request) -> Json:
         return await get_source(request).list_logs(get_run(request))
 
@@ -140,6 +143,7 @@ def build_readers(get_source: Callable[[Request], Source]) -> dict[str, Callable
         "metrics": read_metrics,
         "rollouts": read_rollouts,
         "spans": read_spans,
+        "changes": read_changes,
         "logs": list_logs,
     }
 

@@ -34,6 +34,9 @@ class Source(Protocol):
     async def read_spans(self, run: str, step: int) -> Json:
         """The spans of a step."""
 
+    async def read_changes(self, run: str) -> Json:
+        """`suites`: the prompts of each whose score has changed, and `notes` on those that are missing."""
+
     async def list_logs(self, run: str) -> Json:
         """`logs`, each with id and title, and `notes` on those that are missing."""
 

@@ -29,7 +29,10 @@ from rlt_core.run_record import RECORD_KEY
 SERVER_TOKEN = "token-of-the-server"
 DRIVER = {
     "/history": '{"step": 1, "critic/rewards/mean": 0.5}\n',
+    "/rollouts": '{"index": 0, "response": "a\u2028b", "reward": 1.0}\n',
     "/spans": '{"rank": -1, "phase": "gen", "start": 1.0, "end": 2.0, "step": 1}\n',
+    "/changes": '{"suite": "math", "step": 2, "prompts": 9, "won": 1, "lost": 0, "samples": ['
+    '{"index": 0, "baseScore": 0, "score": 1, "response": "a\u2028b"}]}\n',
     "/logs": '{"path": "1/program.log", "size": 1, "time": 1}\n',
 }
 """What each driver serves."""

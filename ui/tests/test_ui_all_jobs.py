@@ -12,6 +12,7 @@ from rlt.errors import NotFoundError
 from rlt.kube_context import KubeContext
 from rlt.runs.pages import RolloutQuery
 from rlt_ui.all_jobs import AllJobs
+from rlt_ui.jobs import NO_CHANGES
 
 RESPONSES = (("2", 1.0), ("3", 0.0))
 RECORD = {
@@ -41,6 +42,10 @@ async def test_the_jobs_of_all_namespaces_are_read_in_their_namespaces(tmp_path:
             assert (found["id"], found["source"]) == ("b/second", "job b/second")
             assert found["commands"][0] == "rlt status second -n b"
             assert (await jobs.read_metrics("b/second"))["metrics"] == {"critic/rewards/mean": [0.5]}
+            (rollout,) = (await jobs.read_rollouts("b/second", None, RolloutQuery()))["rollouts"]
+            assert rollout["response"] == "a\u2028b"  # a separator of lines in a JSON line
+            (suite,) = (await jobs.read_changes("a/first"))["suites"]
+            assert (suite["suite"], suite["samples"][0]["response"]) == ("math", "a\u2028b")
             assert (await jobs.list_logs("a/first"))["logs"][0]["id"] == "file/1/program.log"
             assert await jobs.get_version("b/second") == "b/second:1"
             for run in ("a/second", "first", "a/../b/second", "/first", "a/"):
@@ -64,6 +69,10 @@ async def test_a_job_that_has_ended_shows_its_kept_record(tmp_path: Path) -> Non
             assert [each["response"] for each in page["rollouts"]] == ["3", "2"]
             assert (await jobs.read_spans("a/first", 9))["spans"] == RECORD["spans"]
             assert (await jobs.read_spans("a/first", 8))["notes"] == ["Only the spans of step 9 are kept."]
+            assert await jobs.read_changes("a/first") == {"suites": [], "notes": []}  # it has no suites
+            simulated.jobs[0]["spec"]["evaluation"] = [{"name": "math"}]
+            (note,) = (await jobs.read_changes("a/first"))["notes"]
+            assert note.endswith(NO_CHANGES)
             run = await jobs.load_run("a/first")
             assert ([step["step"] for step in run.steps], run.rollouts_step) == ([8, 9], 9)
 

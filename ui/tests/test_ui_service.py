@@ -158,6 +158,8 @@ async def test_a_report_has_what_the_person_may_read_and_names_the_rest(
     for name in ("metrics", "rollouts", "spans"):
         found: Any = await client.get(f"/api/{name}", params={"run": "a/first", "step": "1"}, headers=bearer(ALICE))
         assert found.json()["notes"] == [reason]
+    changes: Any = await client.get("/api/changes", params={"run": "a/first"}, headers=bearer(ALICE))
+    assert changes.json() == {"suites": [], "notes": [] if reads_jobs else [reason]}  # the job has no suites
     report = await client.get("/api/report", params={"run": "a/first"}, headers=bearer(ALICE))
     assert report.status_code == 200
     assert f'"notes": ["No metrics and no rollouts: {reason}"]' in report.text
@@ -172,6 +174,8 @@ async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, 
     assert metrics["metrics"] == {"critic/rewards/mean": [0.5]}
     spans: Any = (await client.get("/api/spans", params={"run": "a/first", "step": "1"}, headers=bearer(ALICE))).json()
     assert (spans["spans"], spans["notes"]) == ([{"rank": -1, "phase": "gen", "start": 1.0, "end": 2.0}], [])
+    changes: Any = (await client.get("/api/changes", params={"run": "a/first"}, headers=bearer(ALICE))).json()
+    assert ([each["suite"] for each in changes["suites"]], changes["notes"]) == (["math"], [])
     logs: Any = (await client.get("/api/logs", params={"run": "a/first"}, headers=bearer(ALICE))).json()
     assert [each["id"] for each in logs["logs"]][:2] == ["file/1/program.log", "pod/first-pod"]
     report = await client.get("/api/report", params={"run": "a/first"}, headers=bearer(ALICE))
