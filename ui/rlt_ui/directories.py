@@ -18,7 +18,7 @@ from rlt_pod.report.step_history import METRICS_FILE
 from rlt_ui.description import describe_run, summarize_run
 from rlt_ui.logs import clean, list_files, read_file
 from rlt_ui.masks import mask, mask_rollouts
-from rlt_ui.source import Json, build_columns, sample
+from rlt_ui.source import Json, UsageQuery, build_columns, sample
 
 MAX_DEPTH = 3
 """Maximum depth of a run directory below the folder."""
@@ -50,6 +50,15 @@ class RunFolder:
     def only_run(self) -> str | None:
         """The ID of the run if the folder is a run directory."""
         return self._folder.absolute().name if is_run_directory(self._folder) else None
+
+    @property
+    def has_usage(self) -> bool:
+        """Run directories have no accelerator hours."""
+        return False
+
+    async def read_usage(self, query: UsageQuery) -> Json:
+        """Raises NotFoundError."""
+        raise NotFoundError("Run directories have no accelerator hours: jobs have them.", next="rlt ui -A")
 
     async def list_runs(self) -> list[Json]:
         """A row for each run directory."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from rlt.bucket_results import describe_bucket
 from rlt.connection import Connection, convert_api_errors, get_event_time
+from rlt.deleted_jobs import OPERATOR_NAMESPACE, list_deleted_jobs
 from rlt.errors import ClusterError, RltError
 from rlt.job_state import NOT_RECONCILED, get_phase, get_reward
 from rlt.kept_files import has_kept_files
@@ -16,6 +18,7 @@ from rlt.runs.kept_record import get_kept_record
 from rlt.runs.pages import RolloutQuery, select_page, select_spans
 from rlt.runs.records import get_changes, get_latest_history, get_rollouts, get_spans
 from rlt.runs.run import Run, get_job_and_secrets, load_run
+from rlt.usage import merge_deleted
 from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.run_record import RunRecord
@@ -23,8 +26,9 @@ from rlt_ui.defaults import find_changed
 from rlt_ui.logs import clean, list_job_logs, read_job_log
 from rlt_ui.masks import mask, mask_rollouts
 from rlt_ui.reward_history import RewardHistory
-from rlt_ui.source import Json, build_columns, sample
+from rlt_ui.source import Json, UsageQuery, build_columns, sample
 from rlt_ui.timeline import build_timeline, parse_time
+from rlt_ui.usage import build_usage
 
 CACHE_S = 3.0
 """Time for which the list of jobs serves all viewers."""
@@ -38,10 +42,16 @@ KEPT_ROLLOUTS = "The program has ended: the best and the worst responses of its 
 
 
 class JobList:
-    """The jobs in a connection's namespace. It creates nothing in the cluster."""
+    """The jobs in a connection's namespace. It creates nothing in the cluster.
 
-    def __init__(self, connection: Connection) -> None:
+    `operator`: the namespace of the operator, which has the usage of deleted jobs.
+    """
+
+    has_usage = True
+
+    def __init__(self, connection: Connection, operator: str = OPERATOR_NAMESPACE) -> None:
         self._connection = connection
+        self._operator = operator
         self._jobs: list[Manifest] = []
         self._read = float("-inf")
         self._history = RewardHistory()
@@ -54,6 +64,14 @@ class JobList:
     async def list_runs(self) -> list[Json]:
         """A row for each job."""
         return [build_row(job, self._history.get(job)) for job in await self._list()]
+
+    async def read_usage(self, query: UsageQuery) -> Json:
+        """The accelerator hours of the namespace, also of deleted jobs."""
+        notes: list[str] = []
+        jobs = await self._list()
+        async with self._requests():
+            deleted = await list_deleted_jobs(self._connection, self._operator, notes.append, all_namespaces=False)
+        return build_usage(merge_deleted(jobs, deleted), query, datetime.now(UTC), notes)
 
     async def describe(self, run: str) -> Json:
         """The job with its status, pods and events."""

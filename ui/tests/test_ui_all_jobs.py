@@ -12,7 +12,8 @@ from rlt.errors import NotFoundError
 from rlt.kube_context import KubeContext
 from rlt.runs.pages import RolloutQuery
 from rlt_ui.all_jobs import AllJobs
-from rlt_ui.jobs import NO_CHANGES
+from rlt_ui.jobs import NO_CHANGES, JobList
+from rlt_ui.source import UsageQuery
 
 RESPONSES = (("2", 1.0), ("3", 0.0))
 RECORD = {
@@ -51,6 +52,30 @@ async def test_the_jobs_of_all_namespaces_are_read_in_their_namespaces(tmp_path:
             for run in ("a/second", "first", "a/../b/second", "/first", "a/"):
                 with pytest.raises(NotFoundError, match=f"Job {run} does not exist"):
                     await jobs.describe(run)
+
+
+async def test_the_usage_has_the_deleted_jobs_and_names_a_record_that_cannot_be_read(tmp_path: Path) -> None:
+    simulated = SimulatedApiServer(full_rights={SERVER_TOKEN})
+    simulated.add_job("a", "first")
+    simulated.use("a", "first", generate=1800, idle=1800)
+    simulated.use("a", "gone", lost=3600)
+    simulated.use("b", "old", update=7200)
+    query = UsageQuery("namespace")
+    with serve(simulated) as url:
+        write_kubeconfig(tmp_path / "kubeconfig", url)
+        async with connect(KubeContext(kubeconfig=str(tmp_path / "kubeconfig"), namespace="a")) as connection:
+            found = await AllJobs(connection).read_usage(query)
+            assert [(each["group"], each["jobs"], each["acceleratorSeconds"]) for each in found["bills"]] == [
+                ("a", 2, 7200),
+                ("b", 1, 7200),
+            ]
+            assert (found["total"]["by"]["idle"], found["total"]["by"]["lost"]) == (1800, 3600)
+            (bill,) = (await JobList(connection).read_usage(query))["bills"]
+            assert (bill["group"], bill["acceleratorSeconds"]) == ("a", 7200)
+            simulated.usage_records[0]["binaryData"] = {}
+            damaged = await AllJobs(connection).read_usage(query)
+            assert damaged["total"]["acceleratorSeconds"] == 3600 + 7200
+            assert damaged["notes"][0].startswith("Without deleted jobs: ConfigMap rlt-system/rlt-usage-a")
 
 
 async def test_a_job_that_has_ended_shows_its_kept_record(tmp_path: Path) -> None:

@@ -230,6 +230,18 @@ def test_hostile_text_is_returned_as_json_and_the_difference_is_that_to_the_grou
     assert third["response"] == HOSTILE
 
 
+def test_run_directories_have_no_usage_and_a_wrong_query_is_explained(client: TestClient) -> None:
+    assert get(client, "runs")["hasUsage"] is False
+    for query, status, reason in (
+        ("by=job&days=30", 404, "Run directories have no accelerator hours"),
+        ("by=team", 400, "by: team: use job, namespace, user, model, accelerator."),
+        ("days=31", 400, "days: 31: use at most 30"),
+        ("days=-1", 400, "days: -1: pass a number of 0 or more."),
+    ):
+        response = client.get(f"{PAGE}api/usage?{query}")
+        assert (response.status_code, reason in response.json()["error"]) == (status, True), query
+
+
 def test_the_changes_of_suites_have_no_secret_and_a_damaged_file_is_named(client: TestClient, folder: Path) -> None:
     assert get(client, "changes", run="sum-1") == {"suites": [], "notes": []}
     run = folder / "sum-1"
