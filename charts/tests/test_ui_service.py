@@ -97,6 +97,7 @@ def test_the_program_has_the_arguments(render: Render) -> None:
     options = build_parser().parse_args(container["args"])
     (port,) = container["ports"]
     assert (options.port, options.audience, options.namespace) == (port["containerPort"], "rlt-ui", [])
+    assert options.operator_namespace == "rlt-system"
 
 
 def test_the_api_server_accepts_the_page_with_a_restricted_pod(installed: Cluster, render: Render) -> None:

@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 from click import BadParameter
 
+from rlt.usage import Bill, add_bills, merge_deleted, name_accelerator, select_jobs
 from rlt_cli.commands.usage import parse_price, parse_since
-from rlt_cli.pages.usage import (
-    Bill,
-    add_bills,
-    describe_usage,
-    format_bills,
-    merge_deleted,
-    name_accelerator,
-    select_jobs,
-)
+from rlt_cli.pages.usage import describe_usage, format_bills
 from rlt_core.names import CREATOR_ANNOTATION
 from rlt_core.usage_record import reduce_job
 

@@ -251,8 +251,10 @@ def test_a_run_with_two_suites_equals_one_without(make_config: MakeConfig, tmp_p
     assert with_suites == run("without")
     assert len(with_suites[1]) == 4  # the responses of three steps, and the weights
     folder = tmp_path / "with/evaluation"
-    steps = {suite: sorted(file.stem for file in (folder / suite).iterdir()) for suite in ("sampled", "greedy")}
+    steps = {suite: sorted(file.stem for file in (folder / suite).glob("*.parquet")) for suite in ("sampled", "greedy")}
     assert steps == {"sampled": ["step-0", "step-1", "step-2", "step-3"], "greedy": ["step-2", "step-3"]}
+    assert json.loads((folder / "sampled/changes.json").read_text())["step"] == 3
+    assert not (folder / "greedy/changes.json").exists()  # it has no evaluation before the first step
     last = json.loads((tmp_path / "with" / METRICS_FILE).read_text().splitlines()[-1])
     scores = {name for name in last if name.startswith("val-core/") and "/mean@" in name}
     assert scores == {"val-core/sampled/rlt/digits/reward/mean@2", "val-core/greedy/rlt/digits/reward/mean@1"}

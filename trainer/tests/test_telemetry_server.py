@@ -10,12 +10,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
+from rlt_api.spec.suite_changes import SuiteChanges
 from rlt_api.spec.training_config import ProgressReport
 from rlt_pod.report.driver_server import read_token
 from rlt_trainer.telemetry.run_directory import RunDirectory
@@ -66,7 +68,18 @@ def test_progress_is_the_latest_report(server: ProgressServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/progress", "/history", "/rollouts?step=1", "/spans?step=1", "/logs", "//host/rollouts", "/Metrics", "/"]
+    "path",
+    [
+        "/progress",
+        "/history",
+        "/rollouts?step=1",
+        "/spans?step=1",
+        "/changes",
+        "/logs",
+        "//host/rollouts",
+        "/Metrics",
+        "/",
+    ],
 )
 def test_all_but_the_metrics_needs_the_token(tmp_path: Path, path: str) -> None:
     server = ProgressServer(0, run_directory=tmp_path, token="a-token")
@@ -257,6 +270,15 @@ def test_a_repeated_step_has_the_spans_of_its_last_time(server: ProgressServer, 
     rows = [json.loads(line) for line in get(server, "/spans?step=1")[1].splitlines()]
     assert [(row["rank"], row["start"]) for row in rows] == [(-1, 3.0), (0, 3.0)]
     assert get_error(server, "/spans") == (400, "step is missing\n")
+
+
+def test_the_changes_of_each_suite_are_a_line(server: ProgressServer, tmp_path: Path) -> None:
+    assert get(server, "/changes") == ("application/x-ndjson", "")
+    for suite in ("math", "aime"):
+        find = partial(SuiteChanges, suite=suite, step=2, prompts=9, won=1, lost=2)
+        RunDirectory(tmp_path).write_changes(suite, find)
+    rows = [json.loads(line) for line in get(server, "/changes")[1].splitlines()]
+    assert [(row["suite"], row["won"], row["lost"]) for row in rows] == [("aime", 1, 2), ("math", 1, 2)]
 
 
 def test_logs_are_served_of_all_attempts_and_no_other_files(server: ProgressServer, tmp_path: Path) -> None:

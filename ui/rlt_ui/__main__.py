@@ -15,6 +15,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from rlt.connection import Connection
+from rlt.deleted_jobs import OPERATOR_NAMESPACE
 from rlt.kube_context import KubeContext
 from rlt_core.kubernetes.client import KubernetesApi, connect, connect_with_token
 from rlt_core.kubernetes.reviews import Reviews
@@ -36,6 +37,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rlt-ui", description="Serve the page of a cluster's jobs.")
     parser.add_argument("--port", type=int, required=True, help="the port, on all addresses")
     parser.add_argument("--namespace", action="append", default=[], help="a namespace with jobs; default: all")
+    parser.add_argument(
+        "--operator-namespace", default=OPERATOR_NAMESPACE, help="the namespace with the usage of deleted jobs"
+    )
     parser.add_argument("--audience", default="", help="the audience of tokens; default: the API server's")
     return parser
 
@@ -44,7 +48,9 @@ async def serve(options: argparse.Namespace) -> None:
     """Serve with the pod's service account, or with KUBECONFIG outside a cluster."""
     api = await connect(USER_AGENT)
     try:
-        app = build_app(api, options.namespace, options.audience, lambda: server.should_exit)
+        app = build_app(
+            api, options.namespace, options.audience, lambda: server.should_exit, operator=options.operator_namespace
+        )
         config = uvicorn.Config(
             app,
             host="",
@@ -61,16 +67,21 @@ async def serve(options: argparse.Namespace) -> None:
 
 
 def build_app(
-    api: KubernetesApi, namespaces: Sequence[str], audience: str, is_ending: Callable[[], bool] = lambda: False
+    api: KubernetesApi,
+    namespaces: Sequence[str],
+    audience: str,
+    is_ending: Callable[[], bool] = lambda: False,
+    *,
+    operator: str = OPERATOR_NAMESPACE,
 ) -> ASGIApp:
-    """Build the application. `api` has the rights of the server."""
+    """Build the application. `api` has the rights of the server. `operator`: the namespace of the operator."""
     connections = [Connection(api, each, KubeContext()) for each in namespaces or ("default",)]
     jobs = ClusterJobs(connections, all_namespaces=not namespaces)
     reviews = Reviews(api, audience)
 
     def get_source(request: Request) -> PersonalJobs:
         person, token = get_reader(request)
-        return PersonalJobs(jobs, reviews, person, token, partial(connect_with_token, USER_AGENT))
+        return PersonalJobs(jobs, reviews, person, token, partial(connect_with_token, USER_AGENT), operator)
 
     routes = build_routes(get_source, is_ending)
     # A program sends the token in a header to /api/…; a browser has it in the cookie of its session.

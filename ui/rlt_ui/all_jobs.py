@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
-from rlt.connection import Connection
+from rlt.connection import Connection, convert_api_errors
+from rlt.deleted_jobs import OPERATOR_NAMESPACE, list_deleted_jobs
 from rlt.errors import NotFoundError
 from rlt.runs.pages import RolloutQuery
 from rlt.runs.run import Run
+from rlt.usage import merge_deleted
 from rlt_ui.cluster_jobs import ClusterJobs, build_cluster_row, build_version
 from rlt_ui.jobs import JobList
-from rlt_ui.source import Json
+from rlt_ui.source import Json, UsageQuery
+from rlt_ui.usage import build_usage
 
 
 class AllJobs:
-    """The jobs of all namespaces. It creates nothing in the cluster."""
+    """The jobs of all namespaces. It creates nothing in the cluster. `operator`: as of JobList."""
 
-    def __init__(self, connection: Connection) -> None:
+    has_usage = True
+
+    def __init__(self, connection: Connection, operator: str = OPERATOR_NAMESPACE) -> None:
         self._connection = connection
+        self._operator = operator
         self._jobs = ClusterJobs([connection], all_namespaces=True)
 
     @property
@@ -28,6 +35,14 @@ class AllJobs:
     async def list_runs(self) -> list[Json]:
         """A row for each job."""
         return [build_cluster_row(job, self._jobs.history.get(job)) for job in (await self._jobs.read()).values()]
+
+    async def read_usage(self, query: UsageQuery) -> Json:
+        """The accelerator hours of all namespaces, also of deleted jobs."""
+        notes: list[str] = []
+        jobs = (await self._jobs.read()).values()
+        with convert_api_errors(self._connection.kube_context):
+            deleted = await list_deleted_jobs(self._connection, self._operator, notes.append, all_namespaces=True)
+        return build_usage(merge_deleted([*jobs], deleted), query, datetime.now(UTC), notes)
 
     async def describe(self, run: str) -> Json:
         """The job with its status, pods and events."""
@@ -49,6 +64,11 @@ class AllJobs:
         """The spans of a step, from the driver of the job."""
         jobs, name = await self._open(run)
         return await jobs.read_spans(name, step)
+
+    async def read_changes(self, run: str) -> Json:
+        """The changes of the suites, from the driver of the job."""
+        jobs, name = await self._open(run)
+        return await jobs.read_changes(name)
 
     async def list_logs(self, run: str) -> Json:
         """The logs of the pods, and of all attempts from the driver of the job."""

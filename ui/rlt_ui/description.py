@@ -29,6 +29,7 @@ def describe_run(run: Run) -> Json:
         "changed": find_changed(run.config),
         "findings": list(run.findings),
         "attempts": list(run.attempts),
+        "gates": list(run.gates),
         "details": dict(run.details),
         "notes": list(run.notes),
     }

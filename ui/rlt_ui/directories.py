@@ -9,15 +9,16 @@ from pathlib import Path
 
 from rlt.errors import NotFoundError, RltError
 from rlt.metric_text import compute_run_reward, find_page_metrics
-from rlt.runs.directory import CONFIGS, ROLLOUTS, is_run_directory, list_rollout_steps
+from rlt.runs.directory import CONFIGS, ROLLOUTS, is_run_directory, list_rollout_steps, read_config
 from rlt.runs.pages import SPANS, RolloutQuery, read_rollout_page, read_spans
 from rlt.runs.run import Run, read_run
+from rlt.runs.suite_results import GATES, read_changes
 from rlt_api.spec.plain_secrets import find_secrets
 from rlt_pod.report.step_history import METRICS_FILE
 from rlt_ui.description import describe_run, summarize_run
 from rlt_ui.logs import clean, list_files, read_file
-from rlt_ui.masks import mask_rollouts
-from rlt_ui.source import Json, build_columns, sample
+from rlt_ui.masks import mask, mask_rollouts
+from rlt_ui.source import Json, UsageQuery, build_columns, sample
 
 MAX_DEPTH = 3
 """Maximum depth of a run directory below the folder."""
@@ -50,6 +51,15 @@ class RunFolder:
         """The ID of the run if the folder is a run directory."""
         return self._folder.absolute().name if is_run_directory(self._folder) else None
 
+    @property
+    def has_usage(self) -> bool:
+        """Run directories have no accelerator hours."""
+        return False
+
+    async def read_usage(self, query: UsageQuery) -> Json:
+        """Raises NotFoundError."""
+        raise NotFoundError("Run directories have no accelerator hours: jobs have them.", next="rlt ui -A")
+
     async def list_runs(self) -> list[Json]:
         """A row for each run directory."""
         return await asyncio.to_thread(lambda: [self._get_row(run, path) for run, path in self._find().items()])
@@ -65,12 +75,16 @@ class RunFolder:
 
     async def read_rollouts(self, run: str, step: int | None, query: RolloutQuery) -> Json:
         """A page of the rollouts, with secrets masked."""
-        return await asyncio.to_thread(lambda: read_page(self._path(run), self._read(run), step, query))
+        return await asyncio.to_thread(lambda: read_page(self._path(run), step, query))
 
     async def read_spans(self, run: str, step: int) -> Json:
         """The spans of spans.jsonl."""
         spans, notes = await asyncio.to_thread(lambda: read_spans(self._path(run), step))
         return {"step": step, "spans": spans, "notes": list(notes)}
+
+    async def read_changes(self, run: str) -> Json:
+        """The changes.json of each suite, with secrets masked."""
+        return await asyncio.to_thread(lambda: read_suite_changes(self._path(run)))
 
     async def list_logs(self, run: str) -> Json:
         """The logs in attempts/."""
@@ -78,7 +92,7 @@ class RunFolder:
 
     async def read_log(self, run: str, log: str) -> Json:
         """The end of a log in attempts/."""
-        return await asyncio.to_thread(lambda: clean(read_file(self._path(run), log), list_secrets(self._read(run))))
+        return await asyncio.to_thread(lambda: clean(read_file(self._path(run), log), list_secrets(self._path(run))))
 
     async def load_run(self, run: str) -> Run:
         """The records of the directory."""
@@ -154,7 +168,7 @@ def _iterate(folder: Path, depth: int) -> Iterator[Path]:
 def read_version(path: Path) -> str:
     """The size and the time of each file that the page reads."""
     stats = []
-    for name in (*CONFIGS, METRICS_FILE, SPANS, ROLLOUTS, "attempts"):
+    for name in (*CONFIGS, METRICS_FILE, SPANS, ROLLOUTS, GATES, "attempts"):
         try:
             found = (path / name).stat()
             stats.append(f"{name}:{found.st_size}:{found.st_mtime_ns}")
@@ -210,7 +224,7 @@ def list_attempts(path: Path) -> list[Json]:
     return sorted(found, key=lambda each: int(each["number"]))
 
 
-def read_page(path: Path, run: Run, step: int | None, query: RolloutQuery) -> Json:
+def read_page(path: Path, step: int | None, query: RolloutQuery) -> Json:
     """A page of rollouts as JSON. A text that the config has as a secret is masked."""
     steps = list_rollout_steps(path)
     chosen = step if step is not None else (steps[-1] if steps else None)
@@ -221,13 +235,20 @@ def read_page(path: Path, run: Run, step: int | None, query: RolloutQuery) -> Js
     return {
         "step": chosen,
         "steps": steps,
-        "rollouts": mask_rollouts(page.rollouts, list_secrets(run)),
+        "rollouts": mask_rollouts(page.rollouts, list_secrets(path)),
         "matched": page.matched,
         "recorded": page.recorded,
         "notes": list(page.notes),
     }
 
 
-def list_secrets(run: Run) -> list[str]:
-    """The texts that the config has as secrets."""
-    return [each.value for each in find_secrets(dict(run.config), "spec")]
+def read_suite_changes(path: Path) -> Json:
+    """The changes of the suites. A text that the config has as a secret is masked."""
+    notes: list[str] = []
+    suites = read_changes(path, notes)
+    return {"suites": mask(suites, list_secrets(path)), "notes": notes}
+
+
+def list_secrets(path: Path) -> list[str]:
+    """The texts that the config of a run directory has as secrets. They are masked in its Run."""
+    return [each.value for each in find_secrets(dict(read_config(path, [])), "spec")]

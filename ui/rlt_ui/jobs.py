@@ -5,26 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from rlt.bucket_results import describe_bucket
 from rlt.connection import Connection, convert_api_errors, get_event_time
+from rlt.deleted_jobs import OPERATOR_NAMESPACE, list_deleted_jobs
 from rlt.errors import ClusterError, RltError
 from rlt.job_state import NOT_RECONCILED, get_phase, get_reward
 from rlt.kept_files import has_kept_files
 from rlt.runs.kept_record import get_kept_record
 from rlt.runs.pages import RolloutQuery, select_page, select_spans
-from rlt.runs.records import get_latest_history, get_rollouts, get_spans
+from rlt.runs.records import get_changes, get_latest_history, get_rollouts, get_spans
 from rlt.runs.run import Run, get_job_and_secrets, load_run
+from rlt.usage import merge_deleted
 from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.run_record import RunRecord
 from rlt_ui.defaults import find_changed
 from rlt_ui.logs import clean, list_job_logs, read_job_log
-from rlt_ui.masks import mask_rollouts
+from rlt_ui.masks import mask, mask_rollouts
 from rlt_ui.reward_history import RewardHistory
-from rlt_ui.source import Json, build_columns, sample
+from rlt_ui.source import Json, UsageQuery, build_columns, sample
 from rlt_ui.timeline import build_timeline, parse_time
+from rlt_ui.usage import build_usage
 
 CACHE_S = 3.0
 """Time for which the list of jobs serves all viewers."""
@@ -33,14 +37,21 @@ COMMANDS = ("status", "logs", "report")
 MAX_EVENTS = 100
 """Maximum number of events of a job on the page, the latest ones."""
 NO_HISTORY = "No metrics by step: the program does not run, or its output has no step yet."
+NO_CHANGES = "The samples that changed are in evaluation/SUITE/changes.json of the run directory."
 KEPT_ROLLOUTS = "The program has ended: the best and the worst responses of its latest step are kept."
 
 
 class JobList:
-    """The jobs in a connection's namespace. It creates nothing in the cluster."""
+    """The jobs in a connection's namespace. It creates nothing in the cluster.
 
-    def __init__(self, connection: Connection) -> None:
+    `operator`: the namespace of the operator, which has the usage of deleted jobs.
+    """
+
+    has_usage = True
+
+    def __init__(self, connection: Connection, operator: str = OPERATOR_NAMESPACE) -> None:
         self._connection = connection
+        self._operator = operator
         self._jobs: list[Manifest] = []
         self._read = float("-inf")
         self._history = RewardHistory()
@@ -53,6 +64,14 @@ class JobList:
     async def list_runs(self) -> list[Json]:
         """A row for each job."""
         return [build_row(job, self._history.get(job)) for job in await self._list()]
+
+    async def read_usage(self, query: UsageQuery) -> Json:
+        """The accelerator hours of the namespace, also of deleted jobs."""
+        notes: list[str] = []
+        jobs = await self._list()
+        async with self._requests():
+            deleted = await list_deleted_jobs(self._connection, self._operator, notes.append, all_namespaces=False)
+        return build_usage(merge_deleted(jobs, deleted), query, datetime.now(UTC), notes)
 
     async def describe(self, run: str) -> Json:
         """The job with its status, pods and events."""
@@ -114,6 +133,18 @@ class JobList:
             spans = [span.model_dump(exclude_none=True) for span in record.spans]
         return {"step": step, "spans": spans, "notes": notes}
 
+    async def read_changes(self, run: str) -> Json:
+        """The changes of the suites, from the driver of the job. Its kept record does not have them."""
+        notes: list[str] = []
+        async with self._requests():
+            job, secrets = await get_job_and_secrets(self._connection, run)
+        try:
+            async with self._requests():
+                suites = await get_changes(self._connection, run, notes)
+        except RltError as error:
+            return {"suites": [], "notes": [f"{error.message} {NO_CHANGES}"] if has_suites(job) else []}
+        return {"suites": mask(suites, secrets), "notes": notes}
+
     async def _get_kept_record(self, job: Manifest) -> RunRecord | None:
         """The record that the operator has kept. None without one, or without the right to read it."""
         try:
@@ -165,6 +196,11 @@ class JobList:
 def add_command(reason: str, job: Manifest) -> str:
     """Why the page has no records of the job, and the command that gets them from its volume or bucket, if any."""
     return f"{reason} {format_report_command(job)}" if has_kept_files(job) else f"{reason}{describe_bucket(job)}"
+
+
+def has_suites(job: Manifest) -> bool:
+    """Whether the job has suites of evaluation."""
+    return bool((get_resolved_spec(job) or job.get("spec", {})).get("evaluation"))
 
 
 def format_report_command(job: Manifest) -> str:

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from rlt.connection import Connection, convert_api_errors
+from rlt.deleted_jobs import OPERATOR_NAMESPACE, list_readable_deleted_jobs
 from rlt.errors import ClusterError, NotFoundError
 from rlt.kube_context import KubeContext
 from rlt.runs.pages import RolloutQuery
 from rlt.runs.run import Run, build_run, lack_records
+from rlt.usage import merge_deleted
 from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import KubernetesApi
 from rlt_core.kubernetes.reviews import Person, Reviews
 from rlt_ui.cluster_jobs import ClusterJobs, build_cluster_row, build_version
 from rlt_ui.jobs import JobList, describe_job, read_related
-from rlt_ui.source import Json, build_columns
+from rlt_ui.source import Json, UsageQuery, build_columns
+from rlt_ui.usage import build_usage
 
-OWN_RIGHTS = "This page reads pods, logs, events, metrics, rollouts and spans with the rights of your token."
+OWN_RIGHTS = "This page reads pods, logs, events, metrics, rollouts, spans and records with the rights of your token."
+NO_NAMESPACE = "No existing job counts: there is none in a namespace in which you can list RLTrainingJobs."
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,9 @@ class PersonalJobs:
     token: str
     connect: Callable[[str], Awaitable[KubernetesApi]]
     """Connects to the API server with a token alone."""
+    operator: str = OPERATOR_NAMESPACE
+    """The namespace of the operator, which has the usage of deleted jobs."""
+    has_usage = True
 
     @property
     def title(self) -> str:
@@ -45,6 +53,21 @@ class PersonalJobs:
     async def list_runs(self) -> list[Json]:
         """A row for each job in the namespaces in which the person may list jobs."""
         return [build_cluster_row(job, self.jobs.history.get(job)) for job in await self._list()]
+
+    async def read_usage(self, query: UsageQuery) -> Json:
+        """The accelerator hours of the jobs in the list, and of the deleted ones that the token can read."""
+        notes: list[str] = []
+        deleted: list[Manifest] = []
+        jobs = await self._list()
+        namespaces = sorted({job["metadata"]["namespace"] for job in jobs})
+        if not namespaces:
+            notes.append(NO_NAMESPACE)
+        try:
+            async with self._connect(self.operator) as connection:
+                deleted = await list_readable_deleted_jobs(connection, self.operator, namespaces, notes.append)
+        except ClusterError as error:
+            notes.append(explain(error))
+        return build_usage(merge_deleted(jobs, deleted), query, datetime.now(UTC), notes)
 
     async def describe(self, run: str) -> Json:
         """The job with its status, pods and events."""
@@ -85,6 +108,15 @@ class PersonalJobs:
                 return await JobList(connection).read_spans(job["metadata"]["name"], step)
         except ClusterError as error:
             return {"step": step, "spans": [], "notes": [explain(error)]}
+
+    async def read_changes(self, run: str) -> Json:
+        """The changes of the suites, from the driver of the job."""
+        job = await self._get(run)
+        try:
+            async with self._as_person(job) as connection:
+                return await JobList(connection).read_changes(job["metadata"]["name"])
+        except ClusterError as error:
+            return {"suites": [], "notes": [explain(error)]}
 
     async def list_logs(self, run: str) -> Json:
         """The logs of the pods, and of all attempts from the driver of the job."""
@@ -145,10 +177,12 @@ class PersonalJobs:
             raise ClusterError(message, next="Reload the page and log in again.", status=401)
         return person
 
+    def _as_person(self, job: Manifest) -> AbstractAsyncContextManager[Connection]:
+        return self._connect(job["metadata"]["namespace"])
+
     @asynccontextmanager
-    async def _as_person(self, job: Manifest) -> AsyncIterator[Connection]:
+    async def _connect(self, namespace: str) -> AsyncIterator[Connection]:
         """A connection with the token of the person. Raises ClusterError."""
-        namespace = job["metadata"]["namespace"]
         context = KubeContext(namespace=namespace)
         with convert_api_errors(context):
             api = await self.connect(self.token)

@@ -24,10 +24,11 @@ from rlt.report.comparison import compare_runs
 from rlt.report.summary import Origin
 from rlt.runs.pages import MAX_PAGE, ORDERS, RolloutQuery
 from rlt.runs.run import Run
+from rlt.usage import GROUPS, MAX_DAYS
 from rlt_ui.access import HOST, Gate
 from rlt_ui.description import restore_run
 from rlt_ui.report import STATIC, build_report
-from rlt_ui.source import Json, Source
+from rlt_ui.source import Json, Source, UsageQuery
 
 POLL_S = 1.0
 """Interval between two versions of a run."""
@@ -103,7 +104,10 @@ def build_readers(get_source: Callable[[Request], Source]) -> dict[str, Callable
 
     async def list_runs(request: Request) -> Json:
         source = get_source(request)
-        return {"title": source.title, "runs": await source.list_runs()}
+        return {"title": source.title, "hasUsage": source.has_usage, "runs": await source.list_runs()}
+
+    async def read_usage(request: Request) -> Json:
+        return await get_source(request).read_usage(build_usage_query(request))
 
     async def describe(request: Request) -> Json:
         return await get_source(request).describe(get_run(request))
@@ -130,16 +134,21 @@ def build_readers(get_source: Callable[[Request], Source]) -> dict[str, Callable
             raise ValueError("step: pass a number.")
         return await get_source(request).read_spans(get_run(request), step)
 
+    async def read_changes(request: Request) -> Json:
+        return await get_source(request).read_changes(get_run(request))
+
     async def list_logs(request: Request) -> Json:
         return await get_source(request).list_logs(get_run(request))
 
     return {
         "runs": list_runs,
+        "usage": read_usage,
         "run": describe,
         "compare": compare,
         "metrics": read_metrics,
         "rollouts": read_rollouts,
         "spans": read_spans,
+        "changes": read_changes,
         "logs": list_logs,
     }
 
@@ -231,6 +240,17 @@ def get_number(request: Request, name: str) -> int | None:
     if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > MAX_NUMBER:
         raise ValueError(f"{name}: {text[:20]}: pass a number of 0 or more.")
     return int(text)
+
+
+def build_usage_query(request: Request) -> UsageQuery:
+    """What a request adds up. Raises ValueError."""
+    by = request.query_params.get("by", "namespace")
+    if by not in GROUPS:
+        raise ValueError(f"by: {by[:20]}: use {', '.join(GROUPS)}.")
+    days = get_number(request, "days")
+    if days is not None and days > MAX_DAYS:
+        raise ValueError(f"days: {days}: use at most {MAX_DAYS}, as jobs keep {MAX_DAYS + 1} days.")
+    return UsageQuery(by, days)
 
 
 def build_query(request: Request) -> RolloutQuery:

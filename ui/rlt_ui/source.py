@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlt.metric_text import Step
@@ -12,12 +13,29 @@ from rlt.runs.run import Run
 Json = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class UsageQuery:
+    """Which accelerator hours to add up."""
+
+    by: str
+    """One of rlt.usage.GROUPS."""
+    days: int | None = None
+    """Days before today, at most rlt.usage.MAX_DAYS. None: everything."""
+
+
 class Source(Protocol):
     """Runs by their IDs. Methods raise RltError."""
 
     @property
     def title(self) -> str:
         """Where the runs are: a path, or a namespace."""
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether the runs have accelerator hours."""
+
+    async def read_usage(self, query: UsageQuery) -> Json:
+        """The accelerator hours of the jobs: see `build_usage`."""
 
     async def list_runs(self) -> list[Json]:
         """A row for each run: id, name, phase, step, totalSteps, reward, and more."""
@@ -33,6 +51,9 @@ class Source(Protocol):
 
     async def read_spans(self, run: str, step: int) -> Json:
         """The spans of a step."""
+
+    async def read_changes(self, run: str) -> Json:
+        """`suites`: the prompts of each whose score has changed, and `notes` on those that are missing."""
 
     async def list_logs(self, run: str) -> Json:
         """`logs`, each with id and title, and `notes` on those that are missing."""

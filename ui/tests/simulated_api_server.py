@@ -25,11 +25,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rlt_core.run_record import RECORD_KEY
+from rlt_core.usage_record import build_record
 
 SERVER_TOKEN = "token-of-the-server"
 DRIVER = {
     "/history": '{"step": 1, "critic/rewards/mean": 0.5}\n',
+    "/rollouts": '{"index": 0, "response": "a\u2028b", "reward": 1.0}\n',
     "/spans": '{"rank": -1, "phase": "gen", "start": 1.0, "end": 2.0, "step": 1}\n',
+    "/changes": '{"suite": "math", "step": 2, "prompts": 9, "won": 1, "lost": 0, "samples": ['
+    '{"index": 0, "baseScore": 0, "score": 1, "response": "a\u2028b"}]}\n',
     "/logs": '{"path": "1/program.log", "size": 1, "time": 1}\n',
 }
 """What each driver serves."""
@@ -54,6 +58,10 @@ class SimulatedApiServer:
     audiences: list[str] = field(default_factory=lambda: ["api"])
     """The audiences in the status of a TokenReview."""
     config_maps: list[Json] = field(default_factory=list)
+    usage_records: list[Json] = field(default_factory=list)
+    """The records of deleted jobs. Tokens with full rights can list them."""
+    record_rights: set[tuple[str, str]] = field(default_factory=set)
+    """Token, and name of the record that it can get."""
     is_down: bool = False
     reviews: Counter[str] = field(default_factory=Counter)
     readers: list[tuple[str, str]] = field(default_factory=list)
@@ -62,6 +70,16 @@ class SimulatedApiServer:
     def add_job(self, namespace: str, name: str) -> None:
         metadata = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1", "generation": 1}
         self.jobs.append({"metadata": metadata, "spec": {}, "status": {"phase": "Running"}})
+
+    def use(self, namespace: str, name: str, **by: int) -> None:
+        """A job has used accelerators: one that exists, or a deleted one."""
+        usage = {"acceleratorSeconds": sum(by.values()), "by": by, "observedTime": "2026-01-02T00:00:00Z"}
+        for job in self.jobs:
+            if (job["metadata"]["namespace"], job["metadata"]["name"]) == (namespace, name):
+                job["status"]["usage"] = usage
+                return
+        deleted = {"metadata": {"namespace": namespace, "name": name, "uid": name}, "status": {"usage": usage}}
+        self.usage_records.append(build_record("rlt-system", namespace, [deleted], None))
 
     def end_job(self, name: str, record: Json) -> None:
         """The job has ended, its driver is gone, and the operator has kept the record."""
@@ -83,6 +101,8 @@ class SimulatedApiServer:
             self.readers.append((path, token))
         if token in self.full_rights or (token in self.job_rights and "/rltrainingjobs/" in path):
             return self._read_as_person(path)
+        if "/configmaps" in path and token in self.users:
+            return self._read_usage_record(path.rpartition("/")[2], token)
         if path.endswith(("/pods", "/events")):
             return JSONResponse({"message": f"{path.rpartition('/')[2]} is forbidden"}, status_code=403)
         if token != SERVER_TOKEN:
@@ -98,8 +118,18 @@ class SimulatedApiServer:
         ways = {(spec["user"], wanted["verb"], wanted["namespace"], name) for name in ("", wanted.get("name", ""))}
         return JSONResponse({"status": {"allowed": bool(ways & self.rights)}}, status_code=201)
 
+    def _read_usage_record(self, name: str, token: str) -> Response:
+        """What the API server answers a token without full rights."""
+        if (token, name) not in self.record_rights:
+            return JSONResponse({"message": f"{name} is forbidden"}, status_code=403)
+        found = [each for each in self.usage_records if each["metadata"]["name"] == name]
+        missing = JSONResponse({"message": "not found", "details": {"name": name}}, status_code=404)
+        return JSONResponse(found[0]) if found else missing
+
     def _read_as_person(self, path: str) -> Response:
         """What the API server and the driver answer a token with all rights."""
+        if path.endswith("/configmaps"):
+            return JSONResponse({"items": self.usage_records, "metadata": {"resourceVersion": "1"}})
         for name, text in DRIVER.items():
             if path.endswith(name):
                 return JSONResponse(NO_SERVICE, status_code=503) if self.config_maps else Response(text)
@@ -113,7 +143,7 @@ class SimulatedApiServer:
             return JSONResponse({"items": [], "metadata": {"resourceVersion": "1"}})
         if path.endswith("/rltrainingjobs"):
             return JSONResponse({"items": self.jobs, "metadata": {"resourceVersion": "1"}})
-        found = self.config_maps if "/configmaps/" in path else self.jobs
+        found = [*self.config_maps, *self.usage_records] if "/configmaps/" in path else self.jobs
         name = path.rpartition("/")[2]
         for each in found:
             if each["metadata"]["name"] == name:

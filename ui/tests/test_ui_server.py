@@ -34,6 +34,7 @@ from rlt_ui.server import build_app, stream_changes, stream_versions
 TOKEN = "a-token-of-the-test"
 PAGE = "/a-path-of-the-test/"
 HOSTILE = "<script>alert(1)</script>"
+CHANGES = {"suite": "math", "step": 20, "prompts": 9, "won": 1, "lost": 0}
 URL = "http://127.0.0.1:8000"
 
 
@@ -229,6 +230,44 @@ def test_hostile_text_is_returned_as_json_and_the_difference_is_that_to_the_grou
     assert third["response"] == HOSTILE
 
 
+def test_run_directories_have_no_usage_and_a_wrong_query_is_explained(client: TestClient) -> None:
+    assert get(client, "runs")["hasUsage"] is False
+    for query, status, reason in (
+        ("by=job&days=30", 404, "Run directories have no accelerator hours"),
+        ("by=team", 400, "by: team: use job, namespace, user, model, accelerator."),
+        ("days=31", 400, "days: 31: use at most 30"),
+        ("days=-1", 400, "days: -1: pass a number of 0 or more."),
+    ):
+        response = client.get(f"{PAGE}api/usage?{query}")
+        assert (response.status_code, reason in response.json()["error"]) == (status, True), query
+
+
+def test_the_changes_of_suites_have_no_secret_and_a_damaged_file_is_named(client: TestClient, folder: Path) -> None:
+    assert get(client, "changes", run="sum-1") == {"suites": [], "notes": []}
+    run = folder / "sum-1"
+    secret = {"job": "sum", "framework": {"env": [{"name": "WANDB_API_KEY", "value": "hidden-value"}]}}
+    (run / "config.json").write_text(json.dumps(secret))
+    sample = {"index": 0, "baseScore": 0, "score": 1, "prompt": HOSTILE, "response": "the key is hidden-value"}
+    for suite, text in (("bad", "{"), ("math", json.dumps({**CHANGES, "samples": [sample]}))):
+        (run / "evaluation" / suite).mkdir(parents=True)
+        (run / "evaluation" / suite / "changes.json").write_text(text)
+    found = get(client, "changes", run="sum-1")
+    (shown,) = found["suites"][0]["samples"]
+    assert (shown["prompt"], shown["response"]) == (HOSTILE, "the key is ***")
+    assert found["notes"] == ["The changed samples of a suite cannot be read."]
+
+
+async def test_gates_are_a_part_of_the_run_and_change_its_version(client: TestClient, folder: Path) -> None:
+    source = RunFolder(folder)
+    version = await source.get_version("sum-1")
+    assert get(client, "run", run="sum-1")["gates"] == []
+    (folder / "sum-1/evaluation").mkdir()
+    gates = {"gates": {"math": {"passed": False, "evidence": "mean 0.2"}}}
+    (folder / "sum-1/evaluation/gates.json").write_text(json.dumps(gates))
+    assert await source.get_version("sum-1") != version
+    assert get(client, "run", run="sum-1")["gates"] == [{"suite": "math", "passed": False, "evidence": "mean 0.2"}]
+
+
 def test_the_tokens_belong_to_a_group_and_are_not_parts_of_a_secret(client: TestClient, folder: Path) -> None:
     file = folder / "sum-1" / "rollouts" / "step-2.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -239,6 +278,13 @@ def test_the_tokens_belong_to_a_group_and_are_not_parts_of_a_secret(client: Test
     first, second = get(client, "rollouts", run="sum-1", group=0)["rollouts"]
     assert first["by_token"] == {"texts": [HOSTILE, "b"], "advantages": [0.5, None]}
     assert "by_token" not in second
+
+
+def test_a_secret_of_the_config_is_masked_in_rollouts(client: TestClient, folder: Path) -> None:
+    secret = {"job": "sum", "framework": {"env": [{"name": "WANDB_API_KEY", "value": "hidden-value"}]}}
+    (folder / "sum-1/config.json").write_text(json.dumps(secret))
+    (folder / "sum-1/rollouts/step-2.jsonl").write_text('{"response": "it is hidden-value"}\n')
+    assert get(client, "rollouts", run="sum-1")["rollouts"][0]["response"] == "it is ***"
 
 
 def test_two_gibibytes_of_rollouts_take_little_memory(client: TestClient, folder: Path) -> None:

@@ -158,6 +158,8 @@ async def test_a_report_has_what_the_person_may_read_and_names_the_rest(
     for name in ("metrics", "rollouts", "spans"):
         found: Any = await client.get(f"/api/{name}", params={"run": "a/first", "step": "1"}, headers=bearer(ALICE))
         assert found.json()["notes"] == [reason]
+    changes: Any = await client.get("/api/changes", params={"run": "a/first"}, headers=bearer(ALICE))
+    assert changes.json() == {"suites": [], "notes": [] if reads_jobs else [reason]}  # the job has no suites
     report = await client.get("/api/report", params={"run": "a/first"}, headers=bearer(ALICE))
     assert report.status_code == 200
     assert f'"notes": ["No metrics and no rollouts: {reason}"]' in report.text
@@ -172,6 +174,8 @@ async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, 
     assert metrics["metrics"] == {"critic/rewards/mean": [0.5]}
     spans: Any = (await client.get("/api/spans", params={"run": "a/first", "step": "1"}, headers=bearer(ALICE))).json()
     assert (spans["spans"], spans["notes"]) == ([{"rank": -1, "phase": "gen", "start": 1.0, "end": 2.0}], [])
+    changes: Any = (await client.get("/api/changes", params={"run": "a/first"}, headers=bearer(ALICE))).json()
+    assert ([each["suite"] for each in changes["suites"]], changes["notes"]) == (["math"], [])
     logs: Any = (await client.get("/api/logs", params={"run": "a/first"}, headers=bearer(ALICE))).json()
     assert [each["id"] for each in logs["logs"]][:2] == ["file/1/program.log", "pod/first-pod"]
     report = await client.get("/api/report", params={"run": "a/first"}, headers=bearer(ALICE))
@@ -180,6 +184,44 @@ async def test_a_person_with_the_rights_sees_metrics(client: httpx.AsyncClient, 
     assert missing.status_code == 404
     assert {token for _, token in api_server.readers} == {ALICE}
     assert any(path.endswith("/proxy/history") for path, _ in api_server.readers)
+
+
+async def read_usage(client: httpx.AsyncClient, token: str) -> tuple[dict[str, int], list[str]]:
+    """The accelerator seconds of each namespace, and notes."""
+    response = await client.get("/api/usage", headers=bearer(token))
+    assert response.status_code == 200, response.text
+    found: Any = response.json()
+    return {bill["group"]: bill["acceleratorSeconds"] for bill in found["bills"]}, found["notes"]
+
+
+@pytest.fixture
+def used(api_server: SimulatedApiServer) -> SimulatedApiServer:
+    """The jobs of the API server have used accelerators, and two deleted ones."""
+    for namespace, name, seconds in (("a", "first", 1), ("b", "second", 10), ("a", "gone", 100), ("b", "old", 1000)):
+        api_server.use(namespace, name, update=seconds)
+    return api_server
+
+
+async def test_a_person_without_a_right_sees_no_usage_and_the_reasons(
+    client: httpx.AsyncClient, used: SimulatedApiServer
+) -> None:
+    assert await read_usage(client, STRANGER) == ({}, [personal_jobs.NO_NAMESPACE])
+    used.rights |= {("alice", "list", "b", "")}
+    seconds, notes = await read_usage(client, ALICE)
+    assert seconds == {"a": 1, "b": 10}
+    assert [note.partition(" cannot be read")[0] for note in notes] == [
+        "Without deleted jobs, whose record in namespace rlt-system"
+    ] * 2
+    assert ["rlt-usage-a is forbidden" in notes[0], "rlt-usage-b is forbidden" in notes[1]] == [True, True]
+
+
+async def test_a_person_sees_the_usage_of_its_namespaces_and_of_the_records_that_it_can_read(
+    client: httpx.AsyncClient, used: SimulatedApiServer
+) -> None:
+    used.record_rights = {(ALICE, "rlt-usage-a")}
+    assert await read_usage(client, ALICE) == ({"a": 101}, [])
+    used.full_rights = {ALICE}  # it can list all records
+    assert await read_usage(client, ALICE) == ({"b": 1000, "a": 101}, [])
 
 
 async def test_a_log_is_read_with_the_token_of_the_person_and_ends_with_its_right(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rlt.deleted_jobs import OPERATOR_NAMESPACE
 from rlt.kube_context import KubeContext
 from rlt.program import program_name
 from rlt_cli.connection import connect, run
@@ -21,9 +22,18 @@ from rlt_cli.run_arguments import find_directory
     help="The port on this machine.  [default: a free one]",
 )
 @click.option("-A", "--all-namespaces", is_flag=True, help="List the jobs of all namespaces.")
+@click.option(
+    "--operator-namespace",
+    default=OPERATOR_NAMESPACE,
+    show_default=True,
+    metavar="NAMESPACE",
+    help="Namespace of the operator, which has the usage of deleted jobs.",
+)
 @kube_context_options
-def command(source: str | None, port: int, all_namespaces: bool, kube_context: KubeContext) -> None:
-    """Show runs on a page in the browser: metrics, rollouts, times and state.
+def command(
+    source: str | None, port: int, all_namespaces: bool, operator_namespace: str, kube_context: KubeContext
+) -> None:
+    """Show runs on a page in the browser: metrics, evaluations, rollouts, times, state and accelerator hours.
 
     DIRECTORY is a run directory or a folder of run directories. NAME is a job. Without an argument, the page lists the
     jobs of the namespace, or with -A of all namespaces. The command serves the page on the loopback interface until
@@ -32,13 +42,14 @@ def command(source: str | None, port: int, all_namespaces: bool, kube_context: K
     if source is not None and all_namespaces:
         raise click.UsageError("DIRECTORY or NAME selects runs: omit --all-namespaces")
     try:
-        run(_serve(source, port, all_namespaces, kube_context), detached="stopped; runs and jobs continue")
+        serving = _serve(source, port, all_namespaces, operator_namespace, kube_context)
+        run(serving, detached="stopped; runs and jobs continue")
     except OSError as error:
         message = f"--port {port}: {error.strerror or error}."
         raise Failure(message, next=f"{program_name()} ui {source or ''}".strip()) from error
 
 
-async def _serve(source: str | None, port: int, all_namespaces: bool, kube_context: KubeContext) -> None:
+async def _serve(source: str | None, port: int, all_namespaces: bool, operator: str, kube_context: KubeContext) -> None:
     from rlt_ui.all_jobs import AllJobs
     from rlt_ui.directories import RunFolder
     from rlt_ui.jobs import JobList
@@ -51,7 +62,7 @@ async def _serve(source: str | None, port: int, all_namespaces: bool, kube_conte
     async with connect(kube_context) as connection:
         if source is not None:
             await connection.get_job(source)
-        jobs = AllJobs(connection) if all_namespaces else JobList(connection)
+        jobs = AllJobs(connection, operator) if all_namespaces else JobList(connection, operator)
         await serve(jobs, port, _announce, run=source)
 
 

@@ -7,19 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from rlt.deleted_jobs import list_deleted_jobs
+from rlt.deleted_jobs import OPERATOR_NAMESPACE, list_deleted_jobs
 from rlt.job_state import Job
 from rlt.kube_context import KubeContext
-from rlt_api.status.job_status import MAX_USAGE_DAYS
+from rlt.usage import GROUPS, MAX_DAYS, add_bills, find_first_day, merge_deleted, name_accelerator, select_jobs
 from rlt_cli.connection import connect, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, get_width, output_option, print_message
-from rlt_cli.pages.usage import GROUPS, add_bills, format_bills, merge_deleted, name_accelerator, select_jobs
+from rlt_cli.pages.usage import format_bills
 
 DAY_S = 24 * 3600
-MAX_SINCE_D = MAX_USAGE_DAYS - 1
-"""Days before today in the days of a job."""
 
 
 def parse_price(text: str) -> tuple[str, float]:
@@ -37,10 +35,8 @@ def parse_price(text: str) -> tuple[str, float]:
 def parse_since(text: str) -> Duration:
     """Parse 7d. Raises BadParameter."""
     since = parse_duration(text)
-    if since.seconds > MAX_SINCE_D * DAY_S:
-        raise click.BadParameter(
-            f"{text!r} is too long: use at most {MAX_SINCE_D}d, as jobs keep {MAX_USAGE_DAYS} days."
-        )
+    if since.seconds > MAX_DAYS * DAY_S:
+        raise click.BadParameter(f"{text!r} is too long: use at most {MAX_DAYS}d, as jobs keep {MAX_DAYS + 1} days.")
     return since
 
 
@@ -51,7 +47,7 @@ def parse_since(text: str) -> Duration:
     "--since",
     type=parse_since,
     metavar="DURATION",
-    help=f"Only what was used in this time, such as 7d, from the start of the first day (UTC); at most {MAX_SINCE_D}d.",
+    help=f"Only what was used in this time, such as 7d, from the start of the first day (UTC); at most {MAX_DAYS}d.",
 )
 @click.option("--by", type=click.Choice(GROUPS), default="job", show_default=True, help="What a row adds up.")
 @click.option(
@@ -64,7 +60,7 @@ def parse_since(text: str) -> Duration:
 )
 @click.option(
     "--operator-namespace",
-    default="rlt-system",
+    default=OPERATOR_NAMESPACE,
     show_default=True,
     metavar="NAMESPACE",
     help="Namespace of the operator, which has the usage of deleted jobs.",
@@ -87,7 +83,7 @@ def command(
     """
     records = None if selector else operator_namespace
     jobs = run(_list_jobs(all_namespaces, selector, records, kube_context))
-    first = (datetime.now(UTC) - timedelta(seconds=since.seconds)).date() if since else None
+    first = find_first_day(datetime.now(UTC), timedelta(seconds=since.seconds)) if since else None
     used = select_jobs(jobs, first)
     if first:
         print_message(f"used since {first} 00:00 UTC")
@@ -111,5 +107,9 @@ async def _list_jobs(
         jobs = await connection.list_jobs(all_namespaces=all_namespaces, selector=selector)
         if records is None:
             return [*jobs]
-        deleted = await list_deleted_jobs(connection, records, print_message, all_namespaces=all_namespaces)
+        deleted = await list_deleted_jobs(connection, records, _warn, all_namespaces=all_namespaces)
         return merge_deleted(jobs, deleted)
+
+
+def _warn(text: str) -> None:
+    print_message(f"warning: {text}")

@@ -64,7 +64,7 @@ def read_run_directory(path: Path) -> RunRecords:
         message = f"{path} is not a run directory: it has no {CONFIGS[0]}, {METRICS_FILE} or {ROLLOUTS}."
         raise UnavailableError(message, next=f"ls {path}")
     notes: list[str] = []
-    config = _read_config(path, notes)
+    config = read_config(path, notes)
     steps = read_steps(path, notes)
     step = find_latest_rollouts(path)
     lines = iterate_json_lines(path / ROLLOUTS / f"step-{step}.jsonl", MAX_ROLLOUTS_BYTES, notes) if step else ()
@@ -159,7 +159,8 @@ def _skip_line(file: BinaryIO) -> None:
         pass
 
 
-def _read_config(path: Path, notes: list[str]) -> Mapping[str, Any]:
+def read_config(path: Path, notes: list[str]) -> Mapping[str, Any]:
+    """The resolved config with its secrets. Empty if it cannot be read: notes get the reason."""
     file = next((path / name for name in CONFIGS if (path / name).exists()), None)
     if file is None:
         notes.append(f"{CONFIGS[0]} does not exist.")

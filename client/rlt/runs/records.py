@@ -24,6 +24,7 @@ from rlt.kept_files import has_kept_files, read_records
 from rlt.runs.directory import RunRecords, Step, is_run_directory, read_run_directory
 from rlt.runs.kept_record import get_kept_record, list_record_notes, to_run_records
 from rlt.runs.rollouts import Rollout
+from rlt.runs.suite_results import parse_changes
 from rlt_api.status.job_status import Phase
 from rlt_core.job import Manifest
 from rlt_pod.report.driver_report import METRICS_PORT
@@ -118,6 +119,12 @@ async def get_spans(connection: Connection, name: str, step: int) -> list[dict[s
     return _parse(await connection.get_from_head(name, METRICS_PORT, f"/spans?step={step}"))
 
 
+async def get_changes(connection: Connection, name: str, notes: list[str]) -> list[dict[str, Any]]:
+    """The changes of each suite: see `read_changes`. Raises UnavailableError as `get_history`."""
+    text = await connection.get_from_head(name, METRICS_PORT, "/changes")
+    return parse_changes(_split(text), notes)
+
+
 async def list_logs(connection: Connection, name: str) -> list[str]:
     """The paths of all attempts' logs, such as 1/program.log. Raises UnavailableError as `get_history`."""
     return [each["path"] for each in _parse(await connection.get_from_head(name, METRICS_PORT, "/logs"))]
@@ -139,4 +146,9 @@ def _extract(archive: tarfile.TarFile, directory: Path) -> None:
 
 
 def _parse(text: str) -> list[Any]:
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in _split(text)]
+
+
+def _split(text: str) -> list[str]:
+    """The JSON lines of a text. A response can have other line separators: JSON does not escape U+2028."""
+    return [line for line in text.split("\n") if line]

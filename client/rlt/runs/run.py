@@ -17,8 +17,10 @@ from rlt.runs.directory import NUM_EXTREMES, RunRecords, read_run_directory, sho
 from rlt.runs.kept_record import get_kept_record, to_run_records
 from rlt.runs.records import get_history, get_rollouts, read_volume
 from rlt.runs.rollouts import Rollout
+from rlt.runs.suite_results import read_gates
 from rlt_api.findings.masking import mask_json, mask_text
 from rlt_api.spec.plain_secrets import find_secrets
+from rlt_api.status.conditions import ConditionType
 from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
 from rlt_core.knowledge.entries import load_entries
@@ -50,6 +52,8 @@ class Run:
     """As status.findings."""
     attempts: Sequence[Mapping[str, Any]] = ()
     """As status.attempts."""
+    gates: Sequence[Mapping[str, Any]] = ()
+    """The results of the suites with promoteIf, from a run directory: suite, passed (None: unknown) and evidence."""
     notes: tuple[str, ...] = ()
     """What is missing, and why."""
     details: Mapping[str, str] = field(default_factory=dict)
@@ -59,6 +63,8 @@ class Run:
 def read_run(path: Path) -> Run:
     """The run of a directory. Raises UnavailableError if it has no records."""
     records = read_run_directory(path)
+    notes: list[str] = []
+    gates = read_gates(path, notes)
     training = records.config.get("training")
     name = records.config.get("job")
     total = training.get("totalSteps") if isinstance(training, Mapping) else None
@@ -68,7 +74,7 @@ def read_run(path: Path) -> Run:
     numbers = sorted(int(each.name) for each in (path / "attempts").glob("*") if each.name.isdigit())
     details = {"attempts": str(numbers[-1])} if numbers else {}
     return _mask(
-        records,
+        replace(records, notes=(*records.notes, *notes)),
         Run(
             name=name if isinstance(name, str) and name.isprintable() else path.absolute().name,
             source=str(path),
@@ -77,6 +83,7 @@ def read_run(path: Path) -> Run:
             config={key: value for key, value in records.config.items() if key not in DIRECTORY_KEYS},
             steps=records.steps,
             findings=find_broken_rules(records.steps),
+            gates=gates,
             details=details,
         ),
         (),
@@ -120,6 +127,7 @@ def build_run(job: Manifest, records: RunRecords, secrets: Sequence[str] = ()) -
         "Ray": cluster.get("rayVersion"),
         "checkpoint": status.get("checkpoint", {}).get("latestStep"),
         "exported model": status.get("checkpoint", {}).get("exportedPath"),
+        "promoted": _find_promoted(status),
     }
     run = Run(
         name=job["metadata"]["name"],
@@ -133,6 +141,12 @@ def build_run(job: Manifest, records: RunRecords, secrets: Sequence[str] = ()) -
         details={key: str(value) for key, value in details.items() if value is not None},
     )
     return _mask(records, run, secrets)
+
+
+def _find_promoted(status: Mapping[str, Any]) -> str | None:
+    """The condition Promoted: status and message."""
+    found = [each for each in status.get("conditions", ()) if each["type"] == ConditionType.PROMOTED]
+    return f"{found[0]['status']}: {found[0].get('message', '')}" if found else None
 
 
 def find_broken_rules(steps: Sequence[Step]) -> list[Mapping[str, Any]]:
@@ -215,6 +229,7 @@ def _mask(records: RunRecords, run: Run, known: Sequence[str]) -> Run:
         rollouts_step=records.rollouts_step,
         findings=mask(run.findings),
         attempts=mask(run.attempts),
+        gates=mask(run.gates),
         notes=mask(records.notes),
         details=mask(run.details),
     )

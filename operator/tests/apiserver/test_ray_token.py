@@ -82,7 +82,7 @@ def test_only_the_operator_and_rlt_reach_ray_and_the_driver(
         assert attack(f"{jobs}/{job_id}/stop", token, {}) in status
         assert attack(f"{jobs}/{job_id}/logs", token) in status
         assert attack(f"http://{ray.address}:{ray.port}/api/v0/logs/file?submission_id={job_id}", token) in status
-        for path in ("/progress", "/history", "/rollouts", "/spans", "/logs"):
+        for path in ("/progress", "/history", "/rollouts", "/spans", "/changes", "/logs"):
             assert attack(driver + path, token) in status
     assert set(ray.jobs()) == {job_id}
     assert ray.jobs()[job_id] == "RUNNING"

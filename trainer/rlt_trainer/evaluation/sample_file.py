@@ -19,6 +19,9 @@ _log = logging.getLogger(__name__)
 
 MAX_TEXT = 8 * 2**20
 """Maximum number of characters of all texts in a file, before compression."""
+Texts = dict[tuple[int, int], dict[str, str | None]]
+"""Index of a prompt and number of a response -> prompt, ground_truth and response. None: left out."""
+_TEXTS = ("prompt", "ground_truth", "response")
 _SCORES = ("index", "prompt_id", "data_source", "sample", "score", "answer_group")
 """The columns of Samples."""
 
@@ -73,6 +76,14 @@ def read_samples(file: Path) -> Samples:
         column["score"].astype(np.float64).reshape(-1, n),
         column["answer_group"].astype(np.int64).reshape(-1, n),
     )
+
+
+def read_texts(file: Path, indices: Sequence[int]) -> Texts:
+    """Read the texts of some prompts in the file of an evaluation. Raises OSError, and ValueError for another file."""
+    if not indices:
+        return {}
+    table = pq.read_table(file, columns=["index", "sample", *_TEXTS], filters=[("index", "in", set(indices))])
+    return {(row["index"], row["sample"]): {name: row[name] for name in _TEXTS} for row in table.to_pylist()}
 
 
 def read_base(file: Path) -> Samples | None:

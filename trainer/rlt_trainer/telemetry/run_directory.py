@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlt_api.spec.suite_changes import SuiteChanges
 from rlt_api.spec.training_config import TrainingConfig, dump_config
 from rlt_pod.report.append import append
 from rlt_pod.report.step_history import METRICS_FILE
@@ -23,6 +24,7 @@ SPANS = "spans.jsonl"
 ROLLOUTS = "rollouts"
 EVALUATIONS = "evaluation"
 GATES = "gates.json"
+CHANGES = "changes.json"
 RECORDINGS = "recordings"
 
 _log = logging.getLogger(__name__)
@@ -38,10 +40,15 @@ def get_evaluation_file(run: Path, suite: str, step: int) -> Path:
     return run / EVALUATIONS / suite / f"step-{step}.parquet"
 
 
+def get_changes_file(run: Path, suite: str) -> Path:
+    """Return the file with the prompts of a suite whose score has changed: rlt_api.spec.suite_changes, as one line."""
+    return run / EVALUATIONS / suite / CHANGES
+
+
 class RunDirectory:
     """Contains config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/ and export/. If the job
-    enables them, also evaluation/SUITE/step-N.parquet, evaluation/gates.json, images/, recordings/, profiles/,
-    tensorboard/ and wandb/.
+    enables them, also evaluation/SUITE/step-N.parquet, evaluation/SUITE/changes.json, evaluation/gates.json, images/,
+    recordings/, profiles/, tensorboard/ and wandb/.
 
     A directory that cannot be written fails the run at the start (ValueError). Later failures, such as a full disk,
     never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
@@ -128,6 +135,11 @@ class RunDirectory:
                 old.unlink(missing_ok=True)
 
         self._try_write(EVALUATIONS, write)
+
+    def write_changes(self, suite: str, find: Callable[[], SuiteChanges]) -> None:
+        """Replace the changes of a suite with those that `find` returns."""
+        file = get_changes_file(self.path, suite)
+        self._try_write(CHANGES, lambda: _replace(file, _to_json_line(find().to_json())))
 
     def write_gates(self, step: int, gates: Mapping[str, Any]) -> None:
         """Write the gates of the suites after `step`: dataclasses by suite."""

@@ -1,4 +1,4 @@
-"""Reading of a run's metrics, responses and spans from its directory (run_directory.py), as JSON lines."""
+"""Reading of a run's metrics, responses, spans and suites from its directory (run_directory.py), as JSON lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from rlt_pod.report.step_history import METRICS_FILE, iterate_steps
-from rlt_trainer.telemetry.run_directory import ROLLOUTS, SPANS, get_rollouts_file
+from rlt_trainer.telemetry.run_directory import CHANGES, EVALUATIONS, ROLLOUTS, SPANS, get_rollouts_file
 
 MAX_ROLLOUTS_BYTES = 64 * 2**20
 """Maximum size of a step's responses that are served: they are in memory at once. The run page reads as many."""
@@ -45,6 +45,11 @@ def find_latest_rollouts(run: Path) -> int | None:
     """Return the latest step with responses. None if there is none."""
     names = (_ROLLOUTS.fullmatch(file.name) for file in (run / ROLLOUTS).glob("step-*.jsonl"))
     return max((int(name[1]) for name in names if name), default=None)
+
+
+def read_changes(run: Path) -> bytes:
+    """Read the changes of the suites, one suite per line: rlt_api.spec.suite_changes."""
+    return b"".join(file.read_bytes() for file in sorted((run / EVALUATIONS).glob(f"*/{CHANGES}")))
 
 
 def read_spans(run: Path, step: int) -> bytes:

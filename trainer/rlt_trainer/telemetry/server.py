@@ -1,7 +1,7 @@
 """The driver's HTTP server: /progress for the operator, /metrics for Prometheus, /healthz for the kubelet.
 
-/history, /rollouts, /spans and /logs are for `rlt metrics`, `rlt rollouts` and the run page: JSON lines, and the text
-of a log, from the run directory.
+/history, /rollouts, /spans, /changes and /logs are for `rlt metrics`, `rlt rollouts` and the run page: JSON lines, and
+the text of a log, from the run directory.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rlt_pod.report.driver_server import DriverServer
 from rlt_pod.report.kept_logs import list_logs, read_log
 from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_trainer.telemetry.exposition import Snapshot, build_families, label_engines
-from rlt_trainer.telemetry.run_history import find_latest_rollouts, read_rollouts, read_spans
+from rlt_trainer.telemetry.run_history import find_latest_rollouts, read_changes, read_rollouts, read_spans
 
 HttpResponse = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
 
 JSON_LINES = "application/x-ndjson"
-RECORDS = ("/history", "/rollouts", "/spans", "/logs")
+RECORDS = ("/history", "/rollouts", "/spans", "/changes", "/logs")
 """Paths that are read from the run directory."""
 
 
@@ -131,6 +131,8 @@ class ProgressServer(Collector):
                     return HTTPStatus.OK, JSON_LINES, read_history(self._run / METRICS_FILE, after=after)
                 case "/rollouts":
                     return self._read_rollouts(step)
+                case "/changes":
+                    return HTTPStatus.OK, JSON_LINES, read_changes(self._run)
                 case "/logs":
                     return self._read_log(query.get("file"))
                 case _ if step is not None:

@@ -6,6 +6,7 @@ import { el, showError } from "./dom.js";
 import { showRun } from "./run.js";
 import { showRuns } from "./runs.js";
 import { startTheme } from "./theme.js";
+import { showUsage } from "./usage.js";
 
 const main = document.getElementById("main");
 const live = document.getElementById("live");
@@ -34,6 +35,7 @@ async function route() {
       if (refresh) await refresh();
       else if (view === "run" && run) refresh = await showRun(main, run, tab || "overview", () => current);
       else if (view === "compare") refresh = await showComparison(main, names, () => current);
+      else if (view === "usage") refresh = await showUsage(main, () => current);
       else refresh = await showRuns(main, () => current);
     } catch (error) {
       if (current) main.replaceChildren(showError(error));

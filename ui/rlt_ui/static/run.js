@@ -2,6 +2,7 @@
 
 import { get, records } from "./api.js";
 import { el, empty, notes, section, table } from "./dom.js";
+import { evaluations, findSuites } from "./evaluations.js";
 import { controls, learning, tiles } from "./learning.js";
 import { logs } from "./logs.js";
 import { findName, metrics, wanted } from "./metrics.js";
@@ -11,8 +12,8 @@ import { age, duration, percent, plural } from "./text.js";
 import { timeline } from "./timeline.js";
 import { timing } from "./timing.js";
 
-const TABS = { overview: "Overview", metrics: "Metrics", timing: "Time", rollouts: "Rollouts", state: "State", logs: "Logs", config: "Config" };
-const REPORTED = ["overview", "timing", "rollouts", "state", "config"];
+const TABS = { overview: "Overview", metrics: "Metrics", evaluations: "Evaluations", timing: "Time", rollouts: "Rollouts", state: "State", logs: "Logs", config: "Config" };
+const REPORTED = ["overview", "evaluations", "timing", "rollouts", "state", "config"];
 
 export async function showRun(main, run, tab, isCurrent) {
   let [info, data] = await Promise.all([get("run", { run }), get("metrics", { run })]);
@@ -21,7 +22,7 @@ export async function showRun(main, run, tab, isCurrent) {
   document.getElementById("where").textContent = info.source;
   const head = el("div");
   const extra = el("div");
-  const parts = { overview, metrics: recorded, timing: time, rollouts: browse, state: lifecycle, logs: output, config };
+  const parts = { overview, metrics: recorded, evaluations: suites, timing: time, rollouts: browse, state: lifecycle, logs: output, config };
   const shown = (records ? REPORTED : [tab in parts ? tab : "overview"]).map((name) => parts[name]());
 
   function draw() {
@@ -46,6 +47,12 @@ export async function showRun(main, run, tab, isCurrent) {
   function recorded() {
     const shown = metrics();
     return { nodes: shown.nodes, draw: () => shown.draw(data) };
+  }
+
+  function suites() {
+    if (records && !findSuites(info, data).length) return { nodes: [], draw() {} };
+    const shown = evaluations(run);
+    return { nodes: shown.nodes, draw: () => shown.draw(info, data) };
   }
 
   /** A link to the plot of a metric. Null without one, and in a report. */

@@ -138,6 +138,7 @@ export async function showRuns(main, isCurrent) {
       el("label", {}, "Phase ", phases),
       count,
       el("span", { class: "grow" }),
+      data.hasUsage ? el("a", { class: "button", href: "#/usage" }, "Accelerator hours") : null,
       compare,
     ),
     list,
