@@ -112,6 +112,11 @@ def tools(*given: Json) -> Json:
     return {"rollout.multiTurn": {"tools": list(given)}}
 
 
+def parsers(**names: str) -> Json:
+    """Return conversations with a tool and parsers of vLLM."""
+    return {"rollout.multiTurn": {"tools": [{"name": "calculator"}], **names}}
+
+
 def sandbox(block: Json, *, tool: str = "python") -> Json:
     """Return conversations with a tool and sandboxes."""
     return {"rollout.multiTurn": {"tools": [{"name": tool}], "sandbox": block}}

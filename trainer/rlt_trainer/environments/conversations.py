@@ -22,6 +22,7 @@ from rlt_trainer.environments.sandboxed_agent import SandboxedAgent
 from rlt_trainer.environments.tool import Tool
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import open_tools
+from rlt_trainer.environments.turn_parser import TurnParser, build_server
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.sandboxes.pool import SandboxPool, Statistics, open_pool
@@ -50,6 +51,8 @@ class Conversations:
         self._chat_template = data.chat_template
         self._tokenizer = tokenizer
         self._processes = EnvironmentProcesses(multi_turn)
+        self._parser_server = build_server(multi_turn, tokenizer)
+        self._parser = TurnParser(multi_turn, self._parser_server)
         self._opening = asyncio.Lock()
         self._opened = AsyncExitStack()
         self._tools: Mapping[str, Tool] | None = None
@@ -84,6 +87,8 @@ class Conversations:
         await asyncio.gather(*self._batches, return_exceptions=True)
         await self._opened.aclose()
         self._processes.close()
+        self._parser.close()
+        self._parser_server.close()
 
     def take_statistics(self) -> Statistics | None:
         """Return the statistics of sandboxes since the last call. None without sandboxes."""
@@ -100,7 +105,9 @@ class Conversations:
     async def _converse(self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling) -> Episode:
         return await converse(
             sampler,
-            ToolSession(self._tools, self._multi_turn) if self._tools else self._processes.open_session(prompt),
+            ToolSession(self._tools, self._multi_turn, self._parser)
+            if self._tools
+            else self._processes.open_session(prompt),
             prompt,
             seed=seed,
             sampling=sampling,
@@ -118,7 +125,7 @@ class Conversations:
             seed=seed,
             sampling=sampling,
             tokenizer=self._tokenizer,
-            format=self._multi_turn.format,
+            parser=self._parser,
         )
         timeout_s = self._multi_turn.timeout_seconds
         try:
