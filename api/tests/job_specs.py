@@ -117,6 +117,11 @@ def openenv(**changes: Any) -> Json:
     return {"rollout.multiTurn": {"openenv": {"url": "http://echo:8000", **changes}}}
 
 
+def parsers(**names: str) -> Json:
+    """Return conversations with a tool and parsers of vLLM."""
+    return {"rollout.multiTurn": {"tools": [{"name": "calculator"}], **names}}
+
+
 def sandbox(block: Json, *, tool: str = "python") -> Json:
     """Return conversations with a tool and sandboxes."""
     return {"rollout.multiTurn": {"tools": [{"name": tool}], "sandbox": block}}

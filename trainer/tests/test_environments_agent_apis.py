@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ import pytest
 from aiohttp import web
 from anthropic.types import Message
 from openai.types.responses import Response as OpenAIResponse
+from tool_conversations import open_parser
 
+from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.environments import agent_server
@@ -81,13 +83,18 @@ class Served:
 
 
 @asynccontextmanager
-async def serve(*turns: str, max_prompt_length: int = 2000) -> AsyncIterator[Served]:
+async def serve(
+    *turns: str, max_prompt_length: int = 2000, reasoning_parser: str | None = None
+) -> AsyncIterator[Served]:
     sampler = Turns(*turns)
     transcript = AgentTranscript(TOKENIZER, None, AgentLimits(8, max_prompt_length, 2000))
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=2000, stop_token_ids=(EOS,))
-    episode = AgentEpisode(sampler, transcript, seed=0, sampling=sampling, tokenizer=TOKENIZER, format="hermes")
+    given = MultiTurn.model_validate({"agent": {"name": "my_agent:solve"}, "reasoningParser": reasoning_parser})
     async with open_agent_server() as server:
-        with server.serve(episode) as key:
+        with ExitStack() as stack:
+            parser = stack.enter_context(open_parser(given))
+            episode = AgentEpisode(sampler, transcript, seed=0, sampling=sampling, tokenizer=TOKENIZER, parser=parser)
+            key = stack.enter_context(server.serve(episode))
             url = server.base_url
             async with (
                 openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as for_openai,
@@ -311,6 +318,45 @@ async def test_an_invalid_request_for_a_response_is_an_error(body: dict[str, Any
         with pytest.raises(openai.BadRequestError, match=message):
             await ask_responses(served, **{"input": "a", "stream": False, **body})
         assert not served.sampler.contexts
+
+
+# Reasoning
+
+THOUGHT = "<think>A dog?</think>"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_reasoning_is_apart_from_the_content_and_its_tokens_are_kept(stream: bool) -> None:
+    """In each API. The agent returns what it got, and the next turn continues from the recorded tokens."""
+    turns = (f"{THOUGHT}I look.{CALL}", f"{THOUGHT}dog")
+    async with serve(*turns, reasoning_parser="qwen3") as served:
+        options: dict[str, Any] = {"tools": [ANTHROPIC_TOOL], "stream": stream, "thinking": {"type": "adaptive"}}
+        first = await ask_anthropic(served, messages=[USER], **options)
+        assert [block.type for block in first.content] == ["thinking", "text", "tool_use"]
+        thought = first.content[0]
+        assert thought.type == "thinking"
+        assert thought.thinking == "A dog?"
+        content = [block.model_dump(exclude_none=True) for block in first.content]
+        results = [{"type": "tool_result", "tool_use_id": first.content[2].id, "content": "dog"}]  # type: ignore[union-attr]
+        messages = [USER, {"role": "assistant", "content": content}, {"role": "user", "content": results}]
+        second = await ask_anthropic(served, messages=messages, **{**options, "thinking": {"type": "disabled"}})
+        assert [block.type for block in second.content] == ["text"]
+        assert served.learned() == [f"{turns[0]}<|eos|>{turns[1]}<|eos|>"]
+    async with serve(*turns, reasoning_parser="qwen3") as served:
+        options = {"tools": [OPENAI_TOOL], "stream": stream}
+        response = await ask_responses(served, input=[USER], **options)
+        reasoning, text, call = response.output
+        assert reasoning.type == "reasoning"
+        assert reasoning.content is not None
+        assert [part.text for part in reasoning.content] == ["A dog?"]
+        assert call.type == "function_call"
+        items = [item.model_dump(exclude_none=True) for item in (reasoning, text, call)]
+        items.append({"type": "function_call_output", "call_id": call.call_id, "output": "dog"})
+        assert (await ask_responses(served, input=[USER, *items], **options)).output_text == "dog"
+        assert served.learned() == [f"{turns[0]}<|eos|>{turns[1]}<|eos|>"]
+    async with serve(*turns, reasoning_parser="qwen3") as served:
+        completion: Any = await served.openai.chat.completions.create(model="policy", messages=[USER])
+        assert completion.choices[0].message.reasoning_content == "A dog?"
 
 
 # What the APIs have in common

@@ -11,6 +11,7 @@ from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript
 from rlt_trainer.environments.policy_request import PolicyRequest, RequestError, build_message, to_template_messages
+from rlt_trainer.environments.tool_calls import ParsedTurn, ToolCall
 
 TOKENIZER = build_byte_tokenizer()
 EOS = 257
@@ -41,7 +42,10 @@ def respond(transcript: AgentTranscript, messages: list[Any], text: str, *, tool
     """Return the message of the turn `text`."""
     tokens = (*text.encode(), EOS)
     numbers = iter("12345678")
-    message = build_message(text, "hermes", PolicyRequest(messages, tools), lambda: next(numbers))
+    calls = [ToolCall("look", {"word": word}) for word in ("a", "ä")] if text == CALLS else []
+    message = build_message(
+        ParsedTurn("" if calls else text, calls=calls), text, PolicyRequest(messages, tools), lambda: next(numbers)
+    )
     transcript.complete(transcript.begin(messages, tools), Response(tokens, (-0.5,) * len(tokens)), message)
     return message
 

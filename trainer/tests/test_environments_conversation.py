@@ -221,9 +221,9 @@ def test_child_processes_of_an_environment_end_with_its_conversation(processes: 
 def test_a_server_of_environments_that_died_is_started_again(processes: Processes) -> None:
     ours = processes()
     talk(Scripted(["end"]), ours, prompt())
-    assert ours._process is not None
-    ours._process.kill()
-    ours._process.wait()
+    assert ours._server._process is not None
+    ours._server._process.kill()
+    ours._server._process.wait()
     (episode,) = talk(Scripted(["end"]), ours, prompt())
     assert episode.failure is None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sandbox_servers import KEY, start_server
-from tool_conversations import SAMPLING, TOKENIZER, Turns, multi_turn, write_call
+from tool_conversations import SAMPLING, TOKENIZER, Turns, multi_turn, open_parser, write_call
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_pod.sandbox.protocol import HOST_VARIABLE, encode
@@ -45,9 +45,12 @@ async def talk(pool: SandboxPool, *programs: str) -> tuple[Episode, str]:
     """Hold a conversation with a call in each turn. Return it, and the text before its last turn."""
     sampler = Turns(*(write_call("python", code=program) for program in programs), "done")
     (prompt,) = tokenize([Example("q", "", "", "test")], TOKENIZER, tools=[{"function": {"name": "t"}}])
-    session = ToolSession({"python": SandboxedPython(pool, timeout_s=60.0)}, GIVEN)
     limits = ConversationLimits(max_turns=4, max_response_length=4000)
-    episode = await converse(sampler, session, prompt, seed=1, sampling=SAMPLING, tokenizer=TOKENIZER, limits=limits)
+    with open_parser(GIVEN) as parser:
+        session = ToolSession({"python": SandboxedPython(pool, timeout_s=60.0)}, GIVEN, parser)
+        episode = await converse(
+            sampler, session, prompt, seed=1, sampling=SAMPLING, tokenizer=TOKENIZER, limits=limits
+        )
     return episode, str(TOKENIZER.decode(sampler.contexts[-1]))
 
 

@@ -12,46 +12,33 @@ from tool_conversations import (
 
 from rlt_trainer.data.encoding import tokenize
 from rlt_trainer.data.prompt import Example
-from rlt_trainer.environments.tool_calls import InvalidCall, ToolCall, parse_calls
+from rlt_trainer.environments.tool_calls import InvalidCall, ToolCall, read_turn
 from rlt_trainer.environments.tool_session import shorten
 from rlt_trainer.environments.toolbox import describe_tools
 
-
-@pytest.mark.parametrize(
-    ("text", "calls"),
-    [
-        ("The answer is 5.", []),
-        ('<tool_call>{"name": "a", "arguments": {"x": 1}}</tool_call>', [ToolCall("a", {"x": 1})]),
-        ('think <tool_call>\n{"name": "a"}\n</tool_call>', [ToolCall("a", {})]),
-        ('<tool_call>{"name": "a"}</tool_call> <tool_call>{"name": "b"}', [ToolCall("a", {}), ToolCall("b", {})]),
-        ('<tool_call>{"name": "a", "arguments": "{\\"x\\": 1}"}</tool_call>', [ToolCall("a", {"x": 1})]),
-    ],
-)
-def test_hermes_calls_are_parsed(text: str, calls: list[ToolCall]) -> None:
-    assert parse_calls(text, "hermes") == calls
+NO_CALL = {"content": "", "reasoning": "", "calls": [], "is_broken": False, "reasoning_tokens": 0}
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("arguments", "message"),
     [
-        ("{'name': 'a'}", "the call is not JSON: Expecting property name"),
-        ("[1]", 'the call is not an object with "name"'),
-        ('{"name": 3}', 'the call is not an object with "name"'),
-        ('{"name": "a", "arguments": [1]}', "the arguments of a are not an object"),
-        ('{"name": "a", "arguments": "x"}', "the arguments of a are not JSON"),
-        ("[" * 100_000, "the call is not JSON"),
+        ("[1]", "the arguments of a are not an object"),
+        ('"x"', "the arguments of a are not JSON"),
+        ("[" * 100_000, "the arguments of a are not JSON"),
     ],
 )
-def test_a_malformed_call_is_described(body: str, message: str) -> None:
-    (found,) = parse_calls(f"<tool_call>{body}</tool_call>", "hermes")
+def test_malformed_arguments_are_described(arguments: str, message: str) -> None:
+    (found,) = read_turn({**NO_CALL, "calls": [{"name": "a", "arguments": arguments, "id": None}]}).calls
     assert isinstance(found, InvalidCall)
     assert message in found.message
 
 
-def test_llama_calls_are_a_whole_turn() -> None:
-    text = '{"name": "a", "parameters": {"x": 1}}'
-    assert parse_calls(f" {text}", "llama3_json") == [ToolCall("a", {"x": 1})]
-    assert parse_calls(f"I call {text}", "llama3_json") == []
+def test_arguments_are_an_object_or_its_json() -> None:
+    given = [
+        {"name": "a", "arguments": arguments, "id": None} for arguments in ('{"x": 1}', '"{\\"x\\": 1}"', "", None)
+    ]
+    calls = read_turn({**NO_CALL, "calls": given}).calls
+    assert calls == [ToolCall("a", {"x": 1}), ToolCall("a", {"x": 1}), ToolCall("a", {}), ToolCall("a", {})]
 
 
 def test_the_response_of_a_tool_has_the_role_tool_and_is_not_chosen() -> None:
@@ -70,22 +57,21 @@ def test_the_response_of_a_tool_has_the_role_tool_and_is_not_chosen() -> None:
 
 
 def test_mistakes_of_the_policy_are_observations() -> None:
-    given = multi_turn({"name": "calculator"}, maxParallelCalls=3, maxToolResponseLength=100)
+    given = multi_turn({"name": "calculator"}, maxParallelCalls=2, maxToolResponseLength=100)
     turn = "".join(
         [
             write_call("abacus"),
-            "<tool_call>{broken</tool_call>",
             write_call("calculator", term="1"),
             write_call("calculator", expression="1"),
         ]
     )
-    episode, _ = talk(given, turn, "5")
+    episode, _ = talk(given, turn, "<tool_call>{broken</tool_call>", "5")
     text = str(TOKENIZER.decode(list(episode.response.token_ids)))
-    assert episode.failure is None
+    assert (episode.failure, episode.response.num_turns) == (None, 3)
     assert "error: there is no tool 'abacus'; the tools are calculator" in text
-    assert "error: the call is not JSON" in text
     assert 'error: calculator requires the text argument "expression"' in text
-    assert "error: the call was skipped: a turn has at most 3 calls" in text
+    assert "error: the call was skipped: a turn has at most 2 calls" in text
+    assert "error: the call cannot be parsed" in text
 
 
 def test_long_responses_keep_their_ends() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import tokenize
 from rlt_trainer.data.prompt import Example, Prompt
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
+from rlt_trainer.environments.processes import ForkServer
 from rlt_trainer.environments.tool import Tool
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import open_tools
+from rlt_trainer.environments.turn_parser import TurnParser, build_server
 from rlt_trainer.rollout.engine import Sampling
 
 TOKENIZER = build_byte_tokenizer()
@@ -29,6 +33,23 @@ STDIO = {"mcp": {"command": [sys.executable, SERVER, "stdio"]}}
 
 def multi_turn(*tools: dict[str, Any], **changes: Any) -> MultiTurn:
     return MultiTurn.model_validate({"tools": list(tools), **changes})
+
+
+@functools.cache
+def start_parsers(format: str = "hermes", reasoning_parser: str | None = None) -> ForkServer:
+    """Return a server that all tests of this process share. It ends with the process."""
+    names = {"format": format, "reasoning_parser": reasoning_parser, "environment": "calculator"}
+    return build_server(MultiTurn.model_validate(names, by_name=True), TOKENIZER)
+
+
+@contextmanager
+def open_parser(given: MultiTurn) -> Iterator[TurnParser]:
+    """Yield the parser of a job, for one event loop."""
+    parser = TurnParser(given, start_parsers(given.format, given.reasoning_parser))
+    try:
+        yield parser
+    finally:
+        parser.close()
 
 
 def use(given: MultiTurn, run: Callable[[dict[str, Tool]], Awaitable[Any]]) -> Any:
@@ -68,14 +89,15 @@ def talk(given: MultiTurn, *turns: str, prompt: Prompt | None = None) -> tuple[E
     (made,) = tokenize([Example("q", "", "", "test")], TOKENIZER, tools=[{"function": {"name": "t"}}])
 
     async def run(tools: dict[str, Tool]) -> Episode:
-        return await converse(
-            sampler,
-            ToolSession(tools, given),
-            prompt or made,
-            seed=1,
-            sampling=SAMPLING,
-            tokenizer=TOKENIZER,
-            limits=ConversationLimits(max_turns=4, max_response_length=2000),
-        )
+        with open_parser(given) as parser:
+            return await converse(
+                sampler,
+                ToolSession(tools, given, parser),
+                prompt or made,
+                seed=1,
+                sampling=SAMPLING,
+                tokenizer=TOKENIZER,
+                limits=ConversationLimits(max_turns=4, max_response_length=2000),
+            )
 
     return use(given, run), sampler

@@ -13,6 +13,7 @@ from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, 
 
 Argument = Annotated[str, StringConstraints(max_length=4096)]
 FieldName = Annotated[str, StringConstraints(min_length=1, max_length=253)]
+ParserName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]+$", max_length=63)]
 StopString = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 
 
@@ -107,9 +108,12 @@ class MultiTurn(ApiModel):
     sandbox: Sandbox | None = None
     """A pod for each conversation, in which the tool python runs its programs, or an agent's function runs programs and
     reads and writes files. Default: they run in the head pod."""
-    format: Literal["hermes", "llama3_json"] = "hermes"
-    """The form of a call in a turn: verl's multi_turn.format. hermes is <tool_call>{"name": ..., "arguments":
-    ...}</tool_call> (Hermes, Qwen), llama3_json a turn that is {"name": ..., "parameters": ...}."""
+    format: ParserName = "hermes"
+    """The form of a call in a turn: the name of a tool parser of vLLM 0.32.0 (--tool-call-parser), such as hermes (Qwen
+    2.5 and 3), llama3_json, qwen3_coder, deepseek_v31, glm45, kimi_k2 or mistral. verl's multi_turn.format."""
+    reasoning_parser: ParserName | None = None
+    """The form of the reasoning in a turn: the name of a reasoning parser of vLLM 0.32.0 (--reasoning-parser), such as
+    qwen3, deepseek_r1 or glm45. An agent gets the reasoning apart from the content. Default: reasoning is content."""
     max_parallel_calls: Positive = 8
     """Maximum number of calls in one turn. Further calls are answered with an error. (verl: 1.)"""
     max_tool_response_length: Positive = 4096

@@ -73,7 +73,7 @@ def warn_settings_without_effect(spec: RLTrainingJobSpec) -> Iterator[str]:
 
 
 def warn_turns(spec: RLTrainingJobSpec) -> Iterator[str]:
-    """Conversations whose answers are never read, and settings of tools without tools."""
+    """Conversations whose answers are never read, and settings of tools or agents without them."""
     multi_turn = spec.rollout.multi_turn
     if multi_turn is None:
         return
@@ -84,15 +84,16 @@ def warn_turns(spec: RLTrainingJobSpec) -> Iterator[str]:
             f"{field}.maxTurns: 1: the conversation ends after the first turn of the policy, so that it never reads an "
             f"answer of its {source}; use 2 or more"
         )
-    tools = bool(multi_turn.tools)
-    for name, alias, has_effect, sources in (
-        ("format", "format", tools, "tools"),
-        ("max_parallel_calls", "maxParallelCalls", tools, "tools"),
-        ("max_tool_response_length", "maxToolResponseLength", tools or multi_turn.openenv, "tools or openenv"),
+    calls_tools = multi_turn.tools or multi_turn.agent
+    for name, alias, has_effect, what in (
+        ("format", "format", calls_tools, "tools or an agent"),
+        ("reasoning_parser", "reasoningParser", calls_tools, "tools or an agent"),
+        ("max_parallel_calls", "maxParallelCalls", multi_turn.tools, "tools"),
+        ("max_tool_response_length", "maxToolResponseLength", multi_turn.tools or multi_turn.openenv, "tools or openenv"),
     ):
         if name in multi_turn.model_fields_set and not has_effect:
             value = getattr(multi_turn, name)
-            yield f"{field}.{alias}: {value}: has an effect only with {sources}; remove it, or add {sources}"
+            yield f"{field}.{alias}: {value}: has an effect only with {what}; remove it, or add {what}"
 
 
 def warn_training_on_cpus(spec: RLTrainingJobSpec) -> Iterator[str]:

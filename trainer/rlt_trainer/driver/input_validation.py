@@ -11,6 +11,7 @@ from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.driver.experience import load_estimator
 from rlt_trainer.environments.environment import load_agent, load_environment
+from rlt_trainer.environments.turn_parser import check_parsers
 from rlt_trainer.policy.config import load_config, resolve_teacher_model
 from rlt_trainer.policy.families import validate_family
 from rlt_trainer.policy.mesh import data_parallel_size
@@ -66,6 +67,13 @@ def validate_chat_template(config: TrainingConfig, tokenizer: PreTrainedTokenize
     """Raises ValueError if there is an agent, whose requests are messages, and no chat template."""
     if config.rollout.multi_turn and config.rollout.multi_turn.agent:
         chat_text([{"role": "user", "content": "?"}], tokenizer, config.data.chat_template)
+
+
+def validate_parsers(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raises ValueError if a parser of turns cannot be used with the tokenizer."""
+    multi_turn = config.rollout.multi_turn
+    if multi_turn and (multi_turn.tools or multi_turn.agent):
+        check_parsers(multi_turn, tokenizer)
 
 
 def validate_teacher(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> None:

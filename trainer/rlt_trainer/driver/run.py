@@ -38,6 +38,7 @@ from rlt_trainer.driver.input_validation import (
     validate_engine,
     validate_functions,
     validate_lengths,
+    validate_parsers,
     validate_rollout,
     validate_teacher,
 )
@@ -197,6 +198,7 @@ def _run_evaluation(run: _Run) -> None:
     validate_engine(config, run.architecture)
     validate_functions(config)
     validate_chat_template(config, run.tokenizer)
+    validate_parsers(config, run.tokenizer)
     sources = _list_sources(run)
     suites = load_suites(config, lambda data: EvaluationSet.load(data, run.tokenizer, **sources))
     run.directory.write_config(config)
@@ -244,6 +246,7 @@ def _run_reinforcement(run: _Run) -> None:
     validate_router_bias(architecture, config.algorithm.router_bias_update_rate)
     validate_router_replay(architecture, config.algorithm.router_replay)
     validate_chat_template(config, tokenizer)
+    validate_parsers(config, tokenizer)
     validate_teacher(config, tokenizer)
     critic_architecture = load_critic_config(config, tokenizer)
     sources = _list_sources(run)

@@ -16,6 +16,7 @@ from rlt_trainer.environments.activity import Activity
 from rlt_trainer.environments.agent_transcript import AgentTranscript
 from rlt_trainer.environments.anthropic_messages import CountRequest, MessagesRequest, build_anthropic_error
 from rlt_trainer.environments.chat_completions import ChatRequest, build_models, build_openai_error
+from rlt_trainer.environments.conversation import read_tokens
 from rlt_trainer.environments.policy_request import (
     ApiRequest,
     PolicyRequest,
@@ -26,7 +27,8 @@ from rlt_trainer.environments.policy_request import (
     parse_request,
 )
 from rlt_trainer.environments.responses import ResponsesRequest
-from rlt_trainer.environments.tool_calls import Format
+from rlt_trainer.environments.tool_calls import number_call
+from rlt_trainer.environments.turn_parser import TurnParser
 from rlt_trainer.rollout.engine import EngineError, Sampling, derive_seed
 from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.sandboxes.api_call import ApiCall, ApiResponse, build_json_response
@@ -60,7 +62,7 @@ class AgentEpisode:
         seed: int,
         sampling: Sampling,
         tokenizer: PreTrainedTokenizerBase,
-        format: Format,
+        parser: TurnParser,
     ) -> None:
         self.transcript = transcript
         self.activity = Activity()
@@ -71,7 +73,7 @@ class AgentEpisode:
         self._seed = seed
         self._sampling = sampling
         self._tokenizer = tokenizer
-        self._format = format
+        self._parser = parser
         self._calls = 0
         self._running: set[asyncio.Task[None]] = set()
 
@@ -98,14 +100,15 @@ class AgentEpisode:
             with self.activity.request():
                 seed = derive_seed(self._seed, pending.number)
                 turn = await self._sampler.sample(pending.context, seed=seed, sampling=sampling, max_tokens=limit)
+                sampled = read_tokens(pending.context, turn.token_ids, sampling, self._tokenizer)
+                parsed = await self._parser.parse(sampled, request.tools, stop=request.stop)
         except BaseException as error:  # CancelledError: the client has disconnected, or the episode has ended
             self.transcript.cancel(pending)
             if isinstance(error, EngineError) and not self.failed.done():
                 self.failed.set_exception(error)
             raise
-        whole = str(self._tokenizer.decode(list(turn.token_ids), skip_special_tokens=True))
-        text, stop_text = cut_text(whole, request.stop)
-        message = build_message(text, self._format, request, self._new_id)
+        text, stop_text = cut_text(sampled.text, request.stop)
+        message = build_message(parsed, text, request, self._new_id)
         self.transcript.complete(pending, turn, message)
         tokens = [str(self._tokenizer.decode([token])) for token in turn.token_ids] if request.logprobs else ()
         return PolicyTurn(
@@ -116,6 +119,7 @@ class AgentEpisode:
             stop_text=stop_text,
             prompt_tokens=len(pending.context),
             completion_tokens=len(turn.token_ids),
+            reasoning_tokens=parsed.reasoning_tokens,
             logprobs=list(zip(tokens, turn.log_probs, strict=True)) if request.logprobs else None,
         )
 
@@ -138,7 +142,7 @@ class AgentEpisode:
 
     def _new_id(self) -> str:
         self._calls += 1
-        return f"call{self._calls:05d}"  # Mistral's templates require nine characters
+        return number_call(self._calls)
 
 
 class AgentServer:

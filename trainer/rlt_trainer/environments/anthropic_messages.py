@@ -38,6 +38,13 @@ class TextBlock(BaseModel):
     text: str
 
 
+class ThinkingBlock(BaseModel):
+    """The reasoning of an earlier turn. It is ignored: a turn that continues has its tokens."""
+
+    type: Literal["thinking"]
+    thinking: str
+
+
 class ToolUseBlock(BaseModel):
     """A call of a tool."""
 
@@ -76,7 +83,7 @@ class ToolResultBlock(BaseModel):
 
 Texts = Annotated[list[TextBlock], BeforeValidator(_to_blocks)]
 UserBlock = Annotated[TextBlock | ToolResultBlock, Field(discriminator="type")]
-AssistantBlock = Annotated[TextBlock | ToolUseBlock, Field(discriminator="type")]
+AssistantBlock = Annotated[TextBlock | ThinkingBlock | ToolUseBlock, Field(discriminator="type")]
 
 
 class SystemMessage(BaseModel):
@@ -183,11 +190,18 @@ class CountRequest(BaseModel):
         )
 
 
+class Thinking(BaseModel):
+    """Whether the response has the reasoning of the turn. The policy decides how much it has."""
+
+    type: str
+
+
 class MessagesRequest(CountRequest):
-    """The body of a request. Sampling parameters, thinking, effort and context_management are ignored."""
+    """The body of a request. Sampling parameters, effort and context_management are ignored."""
 
     max_tokens: Annotated[int, Field(ge=1)]
     stop_sequences: Stop | None = None
+    thinking: Thinking | None = None
     stream: bool | None = False
 
     def to_policy_request(self) -> PolicyRequest:
@@ -203,7 +217,7 @@ class MessagesRequest(CountRequest):
             "type": "message",
             "role": "assistant",
             "model": MODEL,
-            "content": _build_content(turn.message),
+            "content": [*self._build_thinking(turn.message), *_build_content(turn.message)],
             "stop_reason": reason,
             "stop_sequence": turn.stop_text if reason == "stop_sequence" else None,
             "usage": {
@@ -213,6 +227,13 @@ class MessagesRequest(CountRequest):
                 "output_tokens": turn.completion_tokens,
             },
         }
+
+    def _build_thinking(self, message: Message) -> list[dict[str, Any]]:
+        """Return the block of the reasoning, if the request wants it: clients without thinking do not expect it."""
+        text = message.get("reasoning_content")
+        if not text or self.thinking is None or self.thinking.type == "disabled":
+            return []
+        return [{"type": "thinking", "thinking": text, "signature": ""}]
 
     def build_events(self, turn: PolicyTurn) -> Iterator[str]:
         """Yield the events of a stream. A text or a call is one event: the turn is complete before it is sent."""
@@ -224,6 +245,9 @@ class MessagesRequest(CountRequest):
             if block["type"] == "text":
                 empty = {**block, "text": ""}
                 delta = {"type": "text_delta", "text": block["text"]}
+            elif block["type"] == "thinking":
+                empty = {**block, "thinking": ""}
+                delta = {"type": "thinking_delta", "thinking": block["thinking"]}
             else:
                 empty = {**block, "input": {}}
                 delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from rlt_trainer.batches.response import FinishReason, Response
 from rlt_trainer.data.prompt import Messages, Prompt
 from rlt_trainer.environments.observation import tokenize_observation
-from rlt_trainer.environments.session import Session, SessionError
+from rlt_trainer.environments.session import SampledTurn, Session, SessionError
 from rlt_trainer.rollout.engine import Sampling, derive_seed
 from rlt_trainer.rollout.sampler import Sampler
 
@@ -72,7 +72,7 @@ async def converse(
             said.add_turn(turn)
             if turn.finish_reason != "stop":
                 break
-            reply = await session.step(str(tokenizer.decode(list(turn.token_ids), skip_special_tokens=True)))
+            reply = await session.step(read_tokens(context, turn.token_ids, sampling, tokenizer))
             if reply.reward is not None:
                 said.rewards.append(require_finite(reply.reward))
             if reply.is_done or said.turns == limits.max_turns:
@@ -84,6 +84,14 @@ async def converse(
     finally:
         await session.close()
     return said.end(said.finish_reason)
+
+
+def read_tokens(
+    context: Sequence[int], token_ids: Sequence[int], sampling: Sampling, tokenizer: PreTrainedTokenizerBase
+) -> SampledTurn:
+    """Return the turn with these tokens, which follows `context`."""
+    is_ended = len(token_ids) > 0 and token_ids[-1] in sampling.stop_token_ids
+    return SampledTurn(context, token_ids, is_ended, str(tokenizer.decode(list(token_ids), skip_special_tokens=True)))
 
 
 @dataclass

@@ -26,6 +26,7 @@ from rlt_trainer.environments.session import Session
 from rlt_trainer.environments.tool import Tool
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import open_tools
+from rlt_trainer.environments.turn_parser import TurnParser, build_server
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.sandboxes.pool import SandboxPool, Statistics, open_pool
@@ -55,6 +56,8 @@ class Conversations:
         self._tokenizer = tokenizer
         self._processes = EnvironmentProcesses(multi_turn)
         self._openenv = OpenEnvServer(multi_turn) if multi_turn.openenv else None
+        self._parser_server = build_server(multi_turn, tokenizer)
+        self._parser = TurnParser(multi_turn, self._parser_server)
         self._opening = asyncio.Lock()
         self._opened = AsyncExitStack()
         self._tools: Mapping[str, Tool] | None = None
@@ -88,6 +91,8 @@ class Conversations:
         await asyncio.gather(*self._batches, return_exceptions=True)
         await self._opened.aclose()
         self._processes.close()
+        self._parser.close()
+        self._parser_server.close()
 
     def take_statistics(self) -> Statistics | None:
         """Return the statistics of sandboxes since the last call. None without sandboxes."""
@@ -102,7 +107,9 @@ class Conversations:
     def _open_session(self, prompt: Prompt) -> Session:
         if self._openenv is not None:
             return self._openenv.open_session(prompt)
-        return ToolSession(self._tools, self._multi_turn) if self._tools else self._processes.open_session(prompt)
+        if self._tools:
+            return ToolSession(self._tools, self._multi_turn, self._parser)
+        return self._processes.open_session(prompt)
 
     async def _open(self) -> None:
         async with self._opening:
@@ -135,7 +142,7 @@ class Conversations:
             seed=seed,
             sampling=sampling,
             tokenizer=self._tokenizer,
-            format=self._multi_turn.format,
+            parser=self._parser,
         )
         timeout_s = self._multi_turn.timeout_seconds
         try:

@@ -40,10 +40,15 @@ def main(config: str, descriptor: int) -> None:
     try:
         serve = serve_agent(multi_turn) if multi_turn.agent else serve_environment(multi_turn)
     except (Exception, SystemExit) as error:
-        control.sendall(_dump({"error": describe(error)}))
+        control.sendall(dump({"error": describe(error)}))
         return
-    control.sendall(_dump({"ready": True}))
     alarm_s = 0.0 if multi_turn.agent else 2 * multi_turn.timeout_seconds + 5  # an agent waits for generation
+    serve_forks(control, serve, alarm_s=alarm_s)
+
+
+def serve_forks(control: socket.socket, serve: Serve, *, alarm_s: float) -> None:
+    """Fork a process for each file descriptor that the socket receives, until the parent process closes the socket."""
+    control.sendall(dump({"ready": True}))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 1)
@@ -65,10 +70,10 @@ def start(connection: socket.socket, serve: Serve, *, alarm_s: float) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    connection.sendall(_dump({"pid": os.getpid()}))
+    connection.sendall(dump({"pid": os.getpid()}))
 
     def exchange(request: dict[str, Any]) -> dict[str, Any]:
-        connection.sendall(_dump({"request": request}))
+        connection.sendall(dump({"request": request}))
         answer: dict[str, Any] = json.loads(calls.readline())
         return answer
 
@@ -78,9 +83,9 @@ def start(connection: socket.socket, serve: Serve, *, alarm_s: float) -> None:
                 threading.Thread(target=end_with, args=(connection,), daemon=True).start()
             signal.setitimer(signal.ITIMER_REAL, alarm_s)
             try:
-                reply = _dump({"value": serve(json.loads(line), exchange)})
+                reply = dump({"value": serve(json.loads(line), exchange)})
             except (Exception, SystemExit) as error:
-                reply = _dump({"error": describe(error)})
+                reply = dump({"error": describe(error)})
             signal.setitimer(signal.ITIMER_REAL, 0)
             connection.sendall(reply)
 
@@ -129,7 +134,8 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:500]
 
 
-def _dump(message: dict[str, Any]) -> bytes:
+def dump(message: dict[str, Any]) -> bytes:
+    """Return a message as a line of JSON."""
     return json.dumps(message, default=float).encode() + b"\n"  # numpy's numbers are not JSON
 
 

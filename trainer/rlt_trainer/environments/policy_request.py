@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, TypeVar
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from rlt_trainer.batches.response import FinishReason
-from rlt_trainer.environments.tool_calls import Format, ToolCall, parse_calls
+from rlt_trainer.environments.tool_calls import ParsedTurn, ToolCall
 
 MODEL = "policy"
 """The name of the only model."""
@@ -71,6 +71,7 @@ class PolicyTurn:
     """The text of `PolicyRequest.stop` that ended the turn."""
     prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int
     logprobs: Sequence[tuple[str, float]] | None
     """The text and the log-probability of each token, if the request asks for them."""
 
@@ -223,19 +224,20 @@ def cut_text(text: str, stop: Sequence[str]) -> tuple[str, str | None]:
     return text[:begin], first
 
 
-def build_message(text: str, format: Format, request: PolicyRequest, new_id: Callable[[], str]) -> Message:
-    """Build the message of a turn without end-of-text token. A turn with an invalid call is text, as in vLLM.
+def build_message(turn: ParsedTurn, text: str, request: PolicyRequest, new_id: Callable[[], str]) -> Message:
+    """Build the message of a turn with the whole `text`. A turn with an invalid call is text, as in vLLM.
 
     A blank text before calls is left out: Anthropic's API has no blank texts, so that its agents do not return it.
+    `reasoning_content` is the reasoning: https://api-docs.deepseek.com/guides/reasoning_model.
     """
-    calls = parse_calls(text, format) if request.tools else []
-    valid = [call for call in calls if isinstance(call, ToolCall)]
-    message: Message = {"role": "assistant", "content": text}
-    if valid and len(valid) == len(calls):
-        before = text.partition("<tool_call>")[0] if format == "hermes" else ""
-        message["content"] = before if before.strip() else None
-        given = valid if request.parallel_calls else valid[:1]
-        message["tool_calls"] = [_build_call(call, new_id()) for call in given]
+    calls = turn.valid_calls
+    content = turn.content if calls or turn.reasoning else text
+    message: Message = {"role": "assistant", "content": content if content.strip() or not calls else None}
+    if turn.reasoning:
+        message["reasoning_content"] = turn.reasoning
+    if calls:
+        given = calls if request.parallel_calls else calls[:1]
+        message["tool_calls"] = [_build_call(call, call.id or new_id()) for call in given]
     return message
 
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -16,10 +17,10 @@ from typing import Any
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.data.prompt import Messages, Prompt
-from rlt_trainer.environments.session import Reply, SessionError
+from rlt_trainer.environments.session import Reply, SampledTurn, SessionError
 
 START_TIMEOUT_S = 60.0
-"""Timeout for the server to load the environment's module."""
+"""Timeout for a server to load the environment's module, and for a process to start."""
 MAX_LINE_BYTES = 64 * 2**20
 """Maximum size of one reply."""
 
@@ -27,20 +28,25 @@ Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Answers a request of a process."""
 
 
-class EnvironmentProcesses:
-    """Starts a process for each conversation. A process that exits or hangs ends alone."""
+class ForkServerError(Exception):
+    """A server did not start."""
 
-    def __init__(self, multi_turn: MultiTurn) -> None:
-        self._multi_turn = multi_turn
+
+class ForkServer:
+    """A process that forks others, which share what it has loaded."""
+
+    def __init__(
+        self, module: str, *arguments: str, given: Callable[[], bytes] = bytes, start_timeout_s: float = START_TIMEOUT_S
+    ) -> None:
+        """`python -m MODULE ARGUMENTS FD`, with the value of `given` as its standard input."""
+        self._start_timeout_s = start_timeout_s
+        self._command = [sys.executable, "-P", "-m", module, *arguments]
+        self._given = given
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
 
-    def open_session(self, prompt: Prompt) -> EnvironmentProcess:
-        """Start an environment for a conversation on `prompt`. Raises ValueError if it cannot be loaded."""
-        return EnvironmentProcess(self.fork(), prompt, self._multi_turn.timeout_seconds)
-
     def fork(self) -> ForkedProcess:
-        """Start a process. Raises ValueError if the user-defined environment or agent cannot be loaded."""
+        """Start a process, and the server if it does not run. Raises ForkServerError."""
         if self._control is None or self._process is None or self._process.poll() is not None:
             self.close()
             self._start()
@@ -51,7 +57,7 @@ class EnvironmentProcesses:
         return ForkedProcess(ours)
 
     def close(self) -> None:
-        """End the server. Conversations in progress continue."""
+        """End the server. Its forks continue."""
         if self._control is not None:
             self._control.close()
         if self._process is not None:
@@ -61,33 +67,57 @@ class EnvironmentProcesses:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        config = self._multi_turn.model_dump_json(by_alias=True)
-        module = "rlt_trainer.environments.fork_server"
-        with theirs:
+        with theirs, tempfile.TemporaryFile() as file:
+            file.write(self._given())
+            file.seek(0)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, config, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
+                [*self._command, str(theirs.fileno())],
+                stdin=file,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
         self._control = ours
-        ours.settimeout(START_TIMEOUT_S)
+        ours.settimeout(self._start_timeout_s)
         try:
             with ours.makefile("r", encoding="ascii") as replies:
                 reply = json.loads(replies.readline() or '{"error": "its process exited"}')
         except TimeoutError:
             self._process.kill()
-            reply = {"error": f"it did not start within {START_TIMEOUT_S:g} s"}
+            reply = {"error": f"it did not start within {self._start_timeout_s:g} s"}
         if "error" in reply:
             self.close()
+            raise ForkServerError(reply["error"])
+
+
+class EnvironmentProcesses:
+    """Starts a process for each conversation. A process that exits or hangs ends alone."""
+
+    def __init__(self, multi_turn: MultiTurn) -> None:
+        self._multi_turn = multi_turn
+        config = multi_turn.model_dump_json(by_alias=True)
+        self._server = ForkServer("rlt_trainer.environments.fork_server", config)
+
+    def open_session(self, prompt: Prompt) -> EnvironmentProcess:
+        """Start an environment for a conversation on `prompt`. Raises ValueError if it cannot be loaded."""
+        return EnvironmentProcess(self.fork(), prompt, self._multi_turn.timeout_seconds)
+
+    def fork(self) -> ForkedProcess:
+        """Start a process. Raises ValueError if the user-defined environment or agent cannot be loaded."""
+        try:
+            return self._server.fork()
+        except ForkServerError as error:
             agent = self._multi_turn.agent
             name = self._multi_turn.environment
             given = f"agent {agent.name}" if agent else f"environment {name}"
-            raise ValueError(f"rollout.multiTurn.{given}: {reply['error']}. Correct the module.")
+            raise ValueError(f"rollout.multiTurn.{given}: {error}. Correct the module.") from None
+
+    def close(self) -> None:
+        """End the server. Conversations in progress continue."""
+        self._server.close()
 
 
 class ForkedProcess:
-    """A process of fork_server."""
+    """A process that a ForkServer started."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -149,9 +179,9 @@ class EnvironmentProcess:
         await self._process.start()
         return _as_messages(await self._call({"reset": asdict(self._prompt)}))
 
-    async def step(self, response: str) -> Reply:
+    async def step(self, turn: SampledTurn) -> Reply:
         """See Session."""
-        value = await self._call({"step": response})
+        value = await self._call({"step": turn.text})
         try:
             observation, reward, is_done = value
             number = None if reward is None else float(reward)

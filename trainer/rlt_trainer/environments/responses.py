@@ -66,7 +66,13 @@ class OutputItem(BaseModel):
     output: Texts
 
 
-Item = Annotated[MessageItem | CallItem | OutputItem, Field(discriminator="type")]
+class ReasoningItem(BaseModel):
+    """The reasoning of an earlier turn. It is ignored: a turn that continues has its tokens."""
+
+    type: Literal["reasoning"]
+
+
+Item = Annotated[MessageItem | CallItem | OutputItem | ReasoningItem, Field(discriminator="type")]
 
 
 def _to_items(given: Any) -> Any:
@@ -181,7 +187,7 @@ class ResponsesRequest(BaseModel):
                 "input_tokens": turn.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
                 "output_tokens": turn.completion_tokens,
-                "output_tokens_details": {"reasoning_tokens": 0},
+                "output_tokens_details": {"reasoning_tokens": turn.reasoning_tokens},
                 "total_tokens": turn.prompt_tokens + turn.completion_tokens,
             },
         }
@@ -215,6 +221,9 @@ class ResponsesRequest(BaseModel):
                 "content": [_build_text(text)],
             }
             items.insert(0, message)
+        if reasoning := turn.message.get("reasoning_content"):
+            content = [{"type": "reasoning_text", "text": reasoning}]
+            items.insert(0, {"id": f"rs_{turn.number}", "type": "reasoning", "summary": [], "content": content})
         return items
 
     def build_events(self, turn: PolicyTurn) -> Iterator[str]:
@@ -228,7 +237,7 @@ def flatten_name(namespace: str, name: str) -> str:
     return f"{namespace}__{name}"
 
 
-def _convert_items(items: Sequence[MessageItem | CallItem | OutputItem]) -> list[Message]:
+def _convert_items(items: Sequence[Item]) -> list[Message]:
     """Return the messages of Chat Completions. Calls belong to the text of the policy before them."""
     messages: list[Message] = []
     for item in items:
@@ -241,7 +250,7 @@ def _convert_items(items: Sequence[MessageItem | CallItem | OutputItem]) -> list
             messages[-1].setdefault("tool_calls", []).append(call)
         elif isinstance(item, OutputItem):
             messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _join(item.output)})
-        else:
+        elif isinstance(item, MessageItem):
             messages.append({"role": item.role, "content": _join(item.content)})
     return messages
 
@@ -260,10 +269,10 @@ def _list_events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     yield {"type": "response.in_progress", "response": begun}
     for index, item in enumerate(whole["output"]):
         place = {"output_index": index, "item_id": item["id"]}
-        change: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
+        change: dict[str, Any] = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
         begun_item = {**item, "status": "in_progress", **change}
         yield {"type": "response.output_item.added", "output_index": index, "item": begun_item}
-        yield from _list_text_events(item, place) if item["type"] == "message" else _list_call_events(item, place)
+        yield from LIST_EVENTS[item["type"]](item, place)
         yield {"type": "response.output_item.done", "output_index": index, "item": item}
     yield {"type": f"response.{whole['status']}", "response": whole}
 
@@ -281,3 +290,18 @@ def _list_call_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iter
     arguments = item["arguments"]
     yield {"type": "response.function_call_arguments.delta", **place, "delta": arguments}
     yield {"type": "response.function_call_arguments.done", **place, "arguments": arguments, "name": item["name"]}
+
+
+def _list_reasoning_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    (part,) = item["content"]
+    place = {**place, "content_index": 0}
+    yield {"type": "response.reasoning_text.delta", **place, "delta": part["text"]}
+    yield {"type": "response.reasoning_text.done", **place, "text": part["text"]}
+
+
+LIST_EVENTS = {
+    "message": _list_text_events,
+    "function_call": _list_call_events,
+    "reasoning": _list_reasoning_events,
+}
+"""Type of an item -> the events with its content."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,19 @@ from rlt_trainer.data.prompt import Messages
 
 class SessionError(Exception):
     """The environment or a tool failed, through no fault of the policy. The conversation counts as failed."""
+
+
+@dataclass(frozen=True)
+class SampledTurn:
+    """One turn of the policy."""
+
+    prompt: Sequence[int]
+    """All tokens before it."""
+    token_ids: Sequence[int]
+    is_ended: bool
+    """Whether its last token is an end-of-text token."""
+    text: str
+    """Its text without special tokens."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +45,8 @@ class Session(Protocol):
         """Start the conversation. Return an observation before the first turn, or nothing."""
         ...
 
-    async def step(self, response: str) -> Reply:
-        """Reply to one turn of the policy, without end-of-text token."""
+    async def step(self, turn: SampledTurn) -> Reply:
+        """Reply to one turn of the policy."""
         ...
 
     async def close(self) -> None:

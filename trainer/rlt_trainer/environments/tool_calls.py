@@ -1,15 +1,11 @@
-"""Calls of tools in the text of a turn, in the forms that models are trained to write."""
+"""Calls of tools in a turn, as a parser of vLLM finds them."""
 
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-Format = Literal["hermes", "llama3_json"]
-
-_HERMES = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -18,6 +14,8 @@ class ToolCall:
 
     name: str
     arguments: dict[str, Any]
+    id: str | None = None
+    """The identifier of the call, if the turn has one, as with Kimi K2."""
 
 
 @dataclass(frozen=True)
@@ -28,31 +26,46 @@ class InvalidCall:
     """What is invalid, for the policy."""
 
 
-def parse_calls(text: str, format: Format) -> list[ToolCall | InvalidCall]:
-    """Return the calls in a turn, in order.
+@dataclass(frozen=True)
+class ParsedTurn:
+    """A turn of the policy without the tokens that mark its parts."""
 
-    hermes: each <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Hermes 2 Pro, Qwen 2.5 and 3). llama3_json:
-    the whole turn is {"name": ..., "parameters": {...}} (Llama 3.1). The end-of-text token is not part of the text.
-    """
-    if format == "hermes":
-        return [_parse_call(call, "arguments") for call in _HERMES.findall(text)]
-    stripped = text.strip().removeprefix("<|python_tag|>")
-    return [_parse_call(stripped, "parameters")] if stripped.startswith("{") else []
+    content: str
+    """The text beside reasoning and calls."""
+    reasoning: str = ""
+    calls: Sequence[ToolCall | InvalidCall] = ()
+    """In their order."""
+    reasoning_tokens: int = 0
+    """Tokens of the reasoning, 0 if the parser does not count them."""
+
+    @property
+    def valid_calls(self) -> list[ToolCall]:
+        """The calls, or none if one of them is invalid."""
+        valid = [call for call in self.calls if isinstance(call, ToolCall)]
+        return valid if len(valid) == len(self.calls) else []
 
 
-def _parse_call(text: str, key: str) -> ToolCall | InvalidCall:
+def read_turn(found: Mapping[str, Any]) -> ParsedTurn:
+    """Return a turn from the result of VllmParser.parse."""
+    calls = [_read_call(**call) for call in found["calls"]]
+    broken = [InvalidCall("the call cannot be parsed")] if found["is_broken"] else []
+    return ParsedTurn(found["content"], found["reasoning"], [*calls, *broken], found["reasoning_tokens"])
+
+
+def _read_call(name: Any, arguments: Any, id: str | None) -> ToolCall | InvalidCall:
+    if not isinstance(name, str):
+        return InvalidCall("the name of the call is not text")
     try:
-        call = json.loads(text)
+        given = json.loads(arguments or "{}")
+        if isinstance(given, str):  # as in OpenAI's API
+            given = json.loads(given)
     except (ValueError, RecursionError) as error:
-        return InvalidCall(f"the call is not JSON: {error}")
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return InvalidCall('the call is not an object with "name"')
-    arguments = call.get(key, {})
-    if isinstance(arguments, str):  # as in OpenAI's API
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError) as error:
-            return InvalidCall(f"the {key} of {call['name']} are not JSON: {error}")
-    if not isinstance(arguments, dict):
-        return InvalidCall(f"the {key} of {call['name']} are not an object")
-    return ToolCall(call["name"], arguments)
+        return InvalidCall(f"the arguments of {name[:80]} are not JSON: {error}")
+    if not isinstance(given, dict):
+        return InvalidCall(f"the arguments of {name[:80]} are not an object")
+    return ToolCall(name, given, id)
+
+
+def number_call(number: int) -> str:
+    """Return the identifier of a call without one."""
+    return f"call{number:05d}"  # Mistral's templates require nine characters

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.data.prompt import Messages
 from rlt_trainer.environments.sandboxed_python import SandboxedPython
-from rlt_trainer.environments.session import Reply
+from rlt_trainer.environments.session import Reply, SampledTurn
 from rlt_trainer.environments.tool import Tool
-from rlt_trainer.environments.tool_calls import InvalidCall, ToolCall, parse_calls
+from rlt_trainer.environments.tool_calls import InvalidCall, ToolCall, number_call
+from rlt_trainer.environments.turn_parser import TurnParser
 
 OMITTED = "\n... {} characters are left out ...\n"
 
@@ -18,8 +19,9 @@ OMITTED = "\n... {} characters are left out ...\n"
 class ToolSession:
     """One conversation. Its tools keep no state of it, except in its sandbox."""
 
-    def __init__(self, tools: Mapping[str, Tool], multi_turn: MultiTurn) -> None:
+    def __init__(self, tools: Mapping[str, Tool], multi_turn: MultiTurn, parser: TurnParser) -> None:
         """`tools`: name -> tool."""
+        self._parser = parser
         self._sandboxed = {name: tool.open() for name, tool in tools.items() if isinstance(tool, SandboxedPython)}
         self._tools: Mapping[str, Tool] = {**tools, **self._sandboxed}
         self._multi_turn = multi_turn
@@ -28,9 +30,9 @@ class ToolSession:
         """See Session."""
         return []
 
-    async def step(self, response: str) -> Reply:
+    async def step(self, turn: SampledTurn) -> Reply:
         """See Session. There is one message for each call, with the role tool."""
-        calls = parse_calls(response, self._multi_turn.format)
+        calls = (await self._parser.parse(turn, [tool.schema for tool in self._tools.values()])).calls
         if not calls:
             return Reply([], is_done=True)
         limit = self._multi_turn.max_parallel_calls
@@ -40,7 +42,7 @@ class ToolSession:
             {
                 "role": "tool",
                 "name": call.name if isinstance(call, ToolCall) else "invalid",
-                "tool_call_id": f"call{number:05d}",  # Mistral's templates require nine characters
+                "tool_call_id": (isinstance(call, ToolCall) and call.id) or number_call(number),
                 "content": shorten(result, self._multi_turn.max_tool_response_length),
             }
             for number, (call, result) in enumerate(zip(calls, [*results, *skipped], strict=True))
