@@ -20,6 +20,7 @@ from job_specs import (
     VERL,
     Json,
     accelerator,
+    elastic,
     env,
     evaluated,
     files,
@@ -1136,6 +1137,35 @@ CASES = [
     Case("min-replicas", "spec.cluster.workers[0].minReplicas", workers(minReplicas=1), "remove it"),
     Case("min-replicas", "spec.cluster.workers[0].minReplicas", workers(minReplicas=1), "remove it", base=COMMAND),
     Case("min-replicas", "spec.cluster.workers[0].minReplicas", workers(minReplicas=1), "remove it", base=VERL),
+    Case("max-replicas", "spec.cluster.workers[1].minReplicas", elastic(minReplicas=None), "such as 1", cel=True),
+    Case("max-replicas", "spec.cluster.workers[1].maxReplicas", elastic(maxReplicas=3), "use 4 or more", cel=True),
+    Case(
+        "max-replicas",
+        "spec.cluster.workers[1].maxReplicas",
+        {**elastic(), "rollout.tensorParallelSize": 16},
+        "remove it, or use tensorParallelSize: 8",
+    ),
+    *(
+        Case("max-replicas", "spec.cluster.workers[1].maxReplicas", elastic() | {"scheduling": each}, "remove one")
+        for each in ({"queueName": "q"}, {"schedulerName": "volcano"}, {"schedulerName": "yunikorn", "gang": True})
+    ),
+    Case(
+        "max-replicas",
+        "spec.cluster.workers[1].maxReplicas",
+        {**elastic(), **hub_model("s3://models/qwen")},
+        "set storage.claimName",
+    ),
+    Case("max-replicas", "spec.cluster.workers[0].maxReplicas", workers(maxReplicas=2), "remove it", cel=True),
+    Case("rollout-replicas", "spec.rolloutReplicas", {**elastic(), "rolloutReplicas": 9}, "use 8 or less", cel=True),
+    Case("rollout-replicas", "spec.rolloutReplicas", {**elastic(), "rolloutReplicas": 1}, "use 2 or more", cel=True),
+    Case("rollout-replicas", "spec.rolloutReplicas", {"rolloutReplicas": 1}, "remove it", cel=True),
+    Case(
+        "rollout-replicas",
+        "spec.rolloutReplicas",
+        {**separate_engines(tensor_parallel_size=8, replicas=4, minReplicas=2), "rolloutReplicas": 3},
+        "remove it",
+        cel=True,
+    ),
     Case("gang", "spec.scheduling.gang", {"scheduling": {"gang": True}}, "Kueue's queueName"),
     Case("gang", "spec.scheduling.gang", {"scheduling": {"gang": True, "schedulerName": "mine", "queueName": "q"}}),
     Case("queue", "spec.scheduling.queueName", {"scheduling": {"schedulerName": "kai-scheduler"}}),

@@ -75,6 +75,13 @@ def separate_engines(tensor_parallel_size: int, replicas: int, **changes: Any) -
     }
 
 
+def elastic(**changes: Any) -> Json:
+    """Return a cluster with a second worker group of 2 to 8 pods, 4 at first, each with an engine, with changes."""
+    bounds = {"minReplicas": 2, "maxReplicas": 8, **changes}
+    given = {name: value for name, value in bounds.items() if value is not None}
+    return separate_engines(tensor_parallel_size=8, replicas=4, **given)
+
+
 def step(**changes: Any) -> Json:
     """Return the changes that add a step before the program."""
     return {"framework.prepare": [{"name": "data", "command": ["python3", "get.py"], **changes}]}

@@ -107,6 +107,26 @@ def test_a_divergence_that_is_not_finite_is_a_runaway() -> None:
     assert find_broken([{"actor/kl_loss": math.nan}] * 10) == ["klRunaway"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "step", "advice"),
+    [
+        # 95 / 5 s of the rest; 45 / 5 s would be 0.9: 4 x 95 / 45 = 8.4
+        ("generationBound", {**phases(0.95, "gen"), "perf/rollout_pods": 4.0}, "9 pods (spec.rolloutReplicas)"),
+        # beside it 20 s more: 4 x 115 / 65 = 7.1
+        ("generationBound", {**phases(0.95, "gen"), "perf/rollout_pods": 4.0, "overlap_s/gen": 20.0}, "8 pods "),
+        # 95 / 0.9 - 97 = 8.6 s for 3 s of 8 pods: 8 x 3 / 8.6 = 2.8
+        ("trainingBound", {**phases(0.95, "update_actor"), "timing_s/gen": 3.0, "perf/rollout_pods": 8.0}, "3 pods "),
+        ("generationBound", phases(0.95, "gen"), ""),
+        ("trainingBound", {**phases(0.95, "update_actor"), "timing_s/gen": 3.0, "perf/rollout_pods": 1.0}, ""),
+    ],
+)
+def test_a_number_of_rollout_pods_is_proposed_with_its_arithmetic(rule: str, step: Metrics, advice: str) -> None:
+    (broken,) = list_broken(replay([step] * 20), DEFAULTS)
+    assert broken.rule == rule
+    assert ("would bring the share to 0.9" in broken.evidence) == bool(advice)
+    assert advice in broken.evidence
+
+
 def test_the_evidence_is_constant_while_a_rule_is_broken() -> None:
     healthy = [{"actor/entropy": 0.5}] * 4
     falling = [{"actor/entropy": 0.009 / step} for step in range(1, 60)]

@@ -76,7 +76,8 @@ def test_a_null_value_is_not_given() -> None:
 
 
 def test_mutable_fields_are_those_that_the_api_server_accepts_changes_of() -> None:
-    assert {"suspend", "activeDeadlineSeconds", "pendingDeadlineSeconds", "ttlSecondsAfterFinished"} == MUTABLE_FIELDS
+    deadlines = {"activeDeadlineSeconds", "pendingDeadlineSeconds", "ttlSecondsAfterFinished"}
+    assert {"suspend", "rolloutReplicas", *deadlines} == MUTABLE_FIELDS
 
 
 def test_mutable_fields_are_not_resolved_from_the_job() -> None:

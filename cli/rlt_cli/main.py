@@ -48,6 +48,7 @@ COMMANDS = {
     "serve": "Print the manifests of a vLLM server for the model of a job",
     "suspend": "Release the cluster of a job and keep its checkpoints",
     "resume": "Resume a suspended job from its latest checkpoint",
+    "scale": "Change the number of pods that only generate, while the job runs",
     "cancel": "Stop a job permanently and keep the job object",
     "delete": "Delete jobs and their clusters",
     "version": "Show the versions of the CLI and of the API",

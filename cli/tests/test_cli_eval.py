@@ -11,7 +11,7 @@ import observed as o
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from job_specs import VERL, merged, separate_engines
+from job_specs import VERL, elastic, merged, separate_engines
 
 from rlt.errors import InvalidJobError, UnavailableError
 from rlt.evaluations import build_evaluation_job
@@ -75,6 +75,12 @@ def test_separate_engines_keep_their_pods() -> None:
     spec = build(job(merged(TRAINED, {**separate_engines(1, 2), "rollout.staleness": {"maxSteps": 1}})))
     assert [group["name"] for group in spec["cluster"]["workers"]] == ["rollout"]
     assert spec["rollout"] == {"tensorParallelSize": 1}
+
+
+def test_an_evaluation_has_a_fixed_number_of_engines() -> None:
+    spec = build(job(merged(TRAINED, {**elastic(), "rolloutReplicas": 6})))
+    assert [group["replicas"] for group in spec["cluster"]["workers"]] == [4]
+    assert not {"minReplicas", "maxReplicas"} & set(spec["cluster"]["workers"][0])
 
 
 @pytest.mark.parametrize(

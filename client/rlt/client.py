@@ -198,6 +198,12 @@ class Client:
         """Resume a suspended job from its latest checkpoint."""
         return self._set_suspend(job, False)
 
+    def scale(self, job: Job | str, replicas: int) -> Job:
+        """Set the number of pods that only generate, from minReplicas to maxReplicas, while the job runs."""
+        from rlt.lifecycle import scale_job
+
+        return self._call(job, lambda connection: _parse(scale_job(connection, _name(job), replicas)))
+
     def delete(self, job: Job | str) -> None:
         """Delete a job and its cluster. The files in its volumes are kept."""
         from rlt.lifecycle import delete_jobs

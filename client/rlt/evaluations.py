@@ -18,8 +18,20 @@ from rlt_core.job import Job, Manifest, parse_job
 from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
 
-UNUSED = ("algorithm", "checkpoint", "managedBy", "observability", "preflight", "publish", "suspend", "training")
+UNUSED = (
+    "algorithm",
+    "checkpoint",
+    "managedBy",
+    "observability",
+    "preflight",
+    "publish",
+    "rolloutReplicas",
+    "suspend",
+    "training",
+)
 """Fields of a training that an evaluation does not take over. It has the seed of the training."""
+BOUNDS = ("minReplicas", "maxReplicas")
+"""Fields of a worker group whose pods come and go. An evaluation has a fixed number."""
 ROLLOUT_MODE = ("mode", "workerGroup", "staleness")
 """Fields of spec.rollout about engines beside train workers."""
 
@@ -88,7 +100,8 @@ def _build_spec(
     rollout = built.get("rollout", {})
     if spec.rollout.mode == "separate":
         groups = job.submitted_spec.get("cluster", {}).get("workers", [])
-        engines = [group for group in groups if group.get("name") == spec.rollout.worker_group]
+        generating = [group for group in groups if group.get("name") == spec.rollout.worker_group]
+        engines = [{name: value for name, value in group.items() if name not in BOUNDS} for group in generating]
         built["cluster"] = {**built.get("cluster", {}), "workers": engines}
     built["rollout"] = {name: value for name, value in rollout.items() if name not in ROLLOUT_MODE}
     return built

@@ -29,6 +29,7 @@ class Blocks(TypedDict, total=False):
 
     runtime_ref: blocks.RuntimeReference | Json
     suspend: bool
+    rollout_replicas: int
     managed_by: str
     framework: blocks.Framework | Json
     model: blocks.Model | Json

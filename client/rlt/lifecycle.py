@@ -1,4 +1,4 @@
-"""Changes of a job's state: cancel, suspend, resume, delete; and the wait for a condition."""
+"""Changes of a job's state: cancel, suspend, resume, scale, delete; and the wait for a condition."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from rlt.connection import Connection
-from rlt.errors import JobFailedError, NotFoundError, UnavailableError, WaitTimeoutError
+from rlt.errors import InvalidJobError, JobFailedError, NotFoundError, UnavailableError, WaitTimeoutError
 from rlt.job_state import get_condition, is_true, summarize
 from rlt.wanted_condition import WantedCondition
+from rlt_api.frameworks.elastic_rules import validate_rollout_replicas
 from rlt_api.status.conditions import Reason
-from rlt_core.job import Manifest
+from rlt_api.validation.resolved_spec import get_resolved_spec
+from rlt_core.job import Manifest, parse_job
 from rlt_core.kubernetes import api_paths
 from rlt_core.names import CANCEL_ANNOTATION
 
@@ -40,6 +42,27 @@ async def set_suspend(connection: Connection, name: str, suspend: bool) -> Manif
     if not suspend and job.get("status", {}).get("pause") and not job["spec"].get("suspend"):
         await connection.patch_job(name, {"spec": {"suspend": True}}, field_manager=field_manager)
     return await connection.patch_job(name, {"spec": {"suspend": suspend}}, field_manager=field_manager)
+
+
+async def scale_job(connection: Connection, name: str, replicas: int, *, group: str | None = None) -> Manifest:
+    """Set spec.rolloutReplicas: the number of pods that only generate. Returns the stored job.
+
+    `group`: the worker group that is meant. Raises UnavailableError if the job has ended, and InvalidJobError if its
+    accepted spec does not allow this number.
+    """
+    job = await connection.get_job(name)
+    status = connection.kube_context.command_line(f"status {name}")
+    if final := next((final for final in ("Succeeded", "Failed") if is_true(job, final)), None):
+        raise UnavailableError(f"Job {name} has already ended: {final}.", next=status)
+    patch = {"spec": {"rolloutReplicas": replicas}}
+    spec = parse_job({**job, "spec": job["spec"] | patch["spec"]}).spec if get_resolved_spec(job) else None
+    if spec is not None:
+        if findings := tuple(validate_rollout_replicas(spec)):
+            raise InvalidJobError(f"{name}: {findings[0]}", next=status, findings=findings)
+        if group not in (None, spec.rollout.worker_group):
+            fix = f"use --group {spec.rollout.worker_group}, the group that only generates"
+            raise InvalidJobError(f"{name}: --group {group}: its number of pods cannot change; {fix}", next=status)
+    return await connection.patch_job(name, patch, field_manager="rlt-scale")
 
 
 async def delete_jobs(connection: Connection, *names: str) -> list[Manifest]:

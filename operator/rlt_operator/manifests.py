@@ -17,6 +17,7 @@ from rlt_core.job import Manifest
 from rlt_operator.observation import (
     Config,
     Container,
+    GroupSize,
     KubeRayCondition,
     Pod,
     Programs,
@@ -57,7 +58,13 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
         programs=manifest["metadata"].get("labels", {}).get(names.PROGRAMS_LABEL),
         head_pod=(status.get("head") or {}).get("podName") or None,
         devices=_count_devices(manifest.get("spec", {}).get("workerGroupSpecs") or []),
+        groups=tuple(_parse_group(each) for each in manifest.get("spec", {}).get("workerGroupSpecs") or []),
     )
+
+
+def _parse_group(group: Manifest) -> GroupSize:
+    deleting = (group.get("scaleStrategy") or {}).get("workersToDelete") or []
+    return GroupSize(group.get("groupName", ""), group.get("replicas", 1), tuple(deleting))
 
 
 def _count_devices(groups: Iterable[Manifest]) -> tuple[tuple[str, int], ...]:

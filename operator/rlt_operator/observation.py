@@ -40,6 +40,16 @@ class KubeRayCondition:
 
 
 @dataclass(frozen=True)
+class GroupSize:
+    """The number of pods in a worker group of the RayCluster."""
+
+    name: str
+    replicas: int
+    deleting: tuple[str, ...] = ()
+    """The pods that KubeRay is to delete (scaleStrategy.workersToDelete)."""
+
+
+@dataclass(frozen=True)
 class RayCluster:
     """The RayCluster that has the job's name."""
 
@@ -63,6 +73,13 @@ class RayCluster:
     """Name of the head pod in KubeRay's status. None before KubeRay has written it."""
     devices: tuple[tuple[str, int], ...] = ()
     """Extended resource and number of them in all workers."""
+    groups: tuple[GroupSize, ...] = ()
+    """Its worker groups."""
+
+    @property
+    def removed_by_scaling(self) -> frozenset[str]:
+        """The pods that the operator removes to have fewer of them: their end is not a disruption."""
+        return frozenset(name for group in self.groups for name in group.deleting)
 
     @property
     def resumed_time(self) -> str | None:

@@ -12,6 +12,7 @@ from rlt_core.children.pod_template import TemplateDryRun
 from rlt_core.job import Manifest
 from rlt_operator.conditions import ConditionUpdate, ConditionUpdates
 from rlt_operator.diagnosis.disruption import FoundDisruption
+from rlt_operator.scaling import Scaling
 
 WAITING_INTERVAL_S = 5.0
 """Requeue interval while the cluster starts or terminates. A change of its objects also wakes the job."""
@@ -54,6 +55,7 @@ class Verdict:
     prepared: PreparedStep | None = None
     """The step that has succeeded, to record."""
     delete_cluster: str | None = None
+    scale: Scaling | None = None
     submit: Submission | None = None
     delete_job: bool = False
     report: ProgressReport | None = None
@@ -79,7 +81,7 @@ class Verdict:
     @property
     def acts(self) -> bool:
         """Whether the verdict changes anything besides the status."""
-        return bool(self.apply or self.submit or self.stop or self.delete_cluster or self.delete_job)
+        return bool(self.apply or self.scale or self.submit or self.stop or self.delete_cluster or self.delete_job)
 
     def is_true(self, type: ConditionType) -> bool:
         """Whether the condition becomes or stays True."""

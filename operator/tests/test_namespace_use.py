@@ -83,6 +83,14 @@ async def test_a_job_that_starts_at_the_same_time_is_counted_once(cache: Cache) 
     assert cache.claims[("demo", "c")] == Counter({GPUS: 16})
 
 
+async def test_a_job_that_grows_at_the_same_time_is_counted_with_its_new_pods(cache: Cache) -> None:
+    growing = job("a")
+    cache.ray_clusters.put(cluster(growing))
+    cache.claims[("demo", "a")] = Counter({GPUS: 24})
+    assert (await claim(cache, job("b"))).used == 24
+    assert (await claim(cache, growing)).used == 16, "of b, and not its own"
+
+
 async def test_a_new_leader_counts_what_the_leader_before_has_just_created(cache: Cache) -> None:
     api = Api(undelivered=[cluster(job("a")), cluster(job("b"))])
     assert [(await claim(cache, job(name), api)).used for name in "cd"] == [32, 32]

@@ -8,7 +8,7 @@ from typing import Any
 import observed as o
 import pytest
 from checked import PODS, READY, SPEC
-from job_specs import BUILTIN, merged, separate_engines
+from job_specs import BUILTIN, elastic, merged, separate_engines
 
 from rlt_api.rules.volume_size import count_checkpoints
 from rlt_core.children.config_map import build_config_map
@@ -43,6 +43,12 @@ def test_the_file_has_the_expected_resources() -> None:
     assert expected.head_service == "sum-head-svc"
     assert expected.trial == ["rlt-trainer", "trial", "--config", "/etc/rlt/training.json"]
     assert expected_of(SPEC).trial is None
+
+
+def test_the_checks_pass_with_any_number_of_rollout_pods_that_the_job_may_have() -> None:
+    spec = merged(BUILTIN, {**elastic(), "rolloutReplicas": 6, "preflight": BASIC})
+    train, rollout = expected_of(spec).workers
+    assert (train.needed, train.replicas, rollout.needed, rollout.replicas) == (1, 1, 2, 8)
 
 
 def test_the_head_and_the_pods_that_train_verify_the_bucket() -> None:

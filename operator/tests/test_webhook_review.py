@@ -176,6 +176,22 @@ def test_a_change_of_an_immutable_field_is_rejected() -> None:
     assert "spec.model" in fields(answer(manifest(changed), manifest(o.SPEC)))
 
 
+def test_the_number_of_rollout_pods_can_change_within_its_bounds_and_the_limits_of_the_runtime() -> None:
+    (group,) = o.SPEC["cluster"]["workers"]
+    engines = {**group, "name": "engines", "minReplicas": 1, "maxReplicas": 8}
+    rollout = {"mode": "separate", "workerGroup": "engines"}
+    cluster = {**o.SPEC["cluster"], "workers": [group, engines]}
+    spec = {**o.SPEC, "rollout": rollout, "cluster": cluster, "runtimeRef": {"name": "r"}}
+    limited = {**RUNTIME, "limits": [{"field": "spec.cluster.workers[].replicas", "max": 6}]}
+    for replicas, runtime, found in (
+        (8, RUNTIME, []),
+        (9, RUNTIME, ["spec.rolloutReplicas"]),
+        (6, limited, []),
+        (7, limited, ["spec.rolloutReplicas"]),
+    ):
+        assert fields(answer(manifest({**spec, "rolloutReplicas": replicas}), manifest(spec), {"r": runtime})) == found
+
+
 def test_metadata_changes_and_deletions_are_allowed() -> None:
     assert answer(manifest(WRONG, labels={"a": "b"}), manifest(WRONG))["allowed"] is True
     ending = manifest({**WRONG, "model": {}}, deletionTimestamp="2026-01-02T03:04:05Z")

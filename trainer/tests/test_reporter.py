@@ -216,6 +216,23 @@ def test_the_report_divides_the_time_of_the_accelerators(tmp_path: Path, monkeyp
     assert [line["perf/idle_share"] for line in lines] == pytest.approx([0.2, 4 / 12])
 
 
+def test_the_time_of_a_step_is_divided_by_the_pods_that_generate_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    clock = iter([0.0, 0.0, 10.0, 20.0])
+    monkeypatch.setattr("rlt_trainer.driver.reporter.time.monotonic", lambda: next(clock))
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=2, devices=Devices(train=8, rollout=8))
+    reporter.stage("training", "")
+    step = {**METRICS, "timing_s/step": 10.0, "timing_s/gen": 10.0, "timing_s/update_actor": 0.0}
+    reporter.step(1, {**step})
+    reporter.set_rollout_devices(24)
+    reporter.step(2, {**step})
+    server.close()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["perf/idle_share"] for line in lines] == pytest.approx([1 / 2, 1 / 4])
+
+
 def test_gates_reach_console_file_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = ProgressServer(0, run_directory=tmp_path)
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=3)

@@ -1,5 +1,5 @@
-"""A run with pods that only generate begins without all of them, and continues when one is lost: in Ray clusters of
-several nodes on this machine, each in place of a pod."""
+"""A run with pods that only generate begins without all of them, continues when one is lost, and gets more of them than
+it has at first: in Ray clusters of several nodes on this machine, each in place of a pod."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ CHANGES: dict[str, Any] = {
     "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],
     "workers": 1,
     "rollout": {"mode": "separate", "workerGroup": "rollout"},
-    "rolloutWorkers": 2,
     "minRolloutWorkers": 1,
     "training": {"totalSteps": 100_000},  # the test ends it
 }
@@ -105,7 +104,7 @@ def test_a_run_begins_without_a_rollout_pod_and_continues_without_another_one(
     cluster: Cluster, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     first = cluster.add_node(**ROLLOUT_POD)
-    with start(make_config(**CHANGES), cluster.address, tmp_path) as run:
+    with start(make_config(**CHANGES, rolloutWorkers=2), cluster.address, tmp_path) as run:
         run.wait_for_steps(2)
         (early,) = run.engines()
 
@@ -119,5 +118,31 @@ def test_a_run_begins_without_a_rollout_pod_and_continues_without_another_one(
 
         cluster.add_node(**ROLLOUT_POD)
         run.wait_until(lambda: run.engines(before) == {0, 1}, "the replaced pod does not generate")
+    steps = run.steps()
+    assert steps == list(range(1, len(steps) + 1)), "a step was repeated"
+
+
+@pytest.mark.slow
+def test_a_run_gets_more_rollout_pods_than_at_first_and_continues_with_fewer(
+    cluster: Cluster, make_config: MakeConfig, tmp_path: Path
+) -> None:
+    first = cluster.add_node(**ROLLOUT_POD)
+    with start(make_config(**CHANGES, rolloutWorkers=1, maxRolloutWorkers=3), cluster.address, tmp_path) as run:
+        run.wait_for_steps(2)
+        assert len(run.engines()) == 1
+
+        second = cluster.add_node(**ROLLOUT_POD)
+        run.wait_until(lambda: len(run.engines()) == 2, "the second pod does not generate")
+        cluster.add_node(**ROLLOUT_POD)
+        run.wait_until(lambda: len(run.engines()) == 3, "the third pod does not generate")
+
+        for node in (first, second):
+            cluster.remove_node(node, allow_graceful=True)
+        run.wait_for_steps(3)
+        shrunk = run.steps()[-2]
+        assert len(run.engines(shrunk)) == 1
+
+        cluster.add_node(**ROLLOUT_POD)
+        run.wait_until(lambda: len(run.engines(shrunk)) == 2, "the pod after a smaller number does not generate")
     steps = run.steps()
     assert steps == list(range(1, len(steps) + 1)), "a step was repeated"

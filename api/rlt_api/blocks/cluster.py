@@ -30,6 +30,14 @@ class Head(ApiModel):
 class WorkerGroup(ApiModel):
     """Identical pods that train, generate, or do both."""
 
+    model_config = cel(
+        ("!has(self.maxReplicas) || has(self.minReplicas)", "maxReplicas needs minReplicas"),
+        (
+            "!has(self.maxReplicas) || !has(self.replicas) || self.maxReplicas >= self.replicas",
+            "maxReplicas must not be less than replicas",
+        ),
+    )
+
     name: DnsLabel = "workers"
     """Name of the group."""
     pool: DnsLabel | None = None
@@ -42,6 +50,10 @@ class WorkerGroup(ApiModel):
     (rollout.workerGroup). A pod that becomes ready later serves from the next weight sync on. If a pod is lost and
     fewer run, the program saves a checkpoint, and the attempt ends as a disruption. Default: the program starts with
     all replicas, and continues with any number."""
+    max_replicas: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Maximum of spec.rolloutReplicas, which changes the number of pods while the job runs. It needs minReplicas and an
+    engine in each pod, and no queue or gang, which start a fixed number of pods. Limits of the runtime on replicas
+    apply to it as well. Default: the number of pods does not change."""
     resources: Resources | None = None
     """Resources of each pod. Default: the pool's."""
     accelerator: Accelerator | None = None

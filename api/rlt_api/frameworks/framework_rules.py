@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, use
-from rlt_api.findings.kinds import above, not_multiple, not_used, only_for, replaceable, required
+from rlt_api.findings.kinds import not_used, replaceable, required
 from rlt_api.frameworks.registry import FRAMEWORKS, get_framework
-from rlt_api.frameworks.replaceable_pods import find_replaceable_group
 from rlt_api.rules.choices import TYPE
 from rlt_api.rules.storage import RESUME
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -88,28 +87,4 @@ def validate_restart_policy(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield Finding(field, "InPlace", message, fix, rule="in-place", involved=involved, edits=edits)
 
 
-def validate_min_replicas(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """minReplicas is for the group that only generates for rlt's trainer: every other program ends with each of its
-    pods. It must not be above replicas, and the pods must make up whole engines."""
-    replaceable_group = find_replaceable_group(spec)
-    rule = "min-replicas"
-    for index, group in enumerate(spec.cluster.workers):
-        minimum = group.min_replicas
-        path = f"spec.cluster.workers[{index}]"
-        field = f"{path}.minReplicas"
-        if minimum is None:
-            continue
-        devices = group.accelerator.count if group.accelerator else 1
-        pods = max(1, spec.rollout.tensor_parallel_size // devices)
-        if group is not replaceable_group:
-            what = "the group of rollout.workerGroup, with rollout.mode separate and framework builtin"
-            involved: tuple[str, ...] = (TYPE, "spec.rollout.mode", "spec.rollout.workerGroup")
-            yield only_for(field, what, value=minimum, rule=rule, involved=involved)
-        elif minimum > group.replicas:
-            yield above(field, minimum, group.replicas, "replicas", rule=rule, involved=(f"{path}.replicas",))
-        elif minimum % pods:
-            involved = ("spec.rollout.tensorParallelSize", f"{path}.accelerator.count")
-            yield not_multiple(field, minimum, pods, f"the {pods} pods of each engine", rule=rule, involved=involved)
-
-
-RULES = (validate_framework, validate_resume, validate_restart_policy, validate_min_replicas)
+RULES = (validate_framework, validate_resume, validate_restart_policy)

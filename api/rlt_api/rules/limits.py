@@ -18,6 +18,9 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.runtime import GENERATION_BLOCKS, TRAINING_BLOCKS, JobMaximum, Limit, RLRuntimeSpec
 
 QUEUE_NAME = "spec.scheduling.queueName"
+REPLICAS = "spec.cluster.workers[].replicas"
+OTHER_REPLICAS = ("spec.cluster.workers[].maxReplicas", "spec.rolloutReplicas")
+"""What a limit on REPLICAS applies to as well."""
 MISSING = "is not set, and the runtime limits it"
 QUANTITY = r"[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?"
 
@@ -34,6 +37,9 @@ def validate_within_limits(
     for limit in runtime.limits:
         for path, value in find_values(resolved, limit.field):
             yield from _validate_limit(limit, path, value)
+        for other in OTHER_REPLICAS if limit.field == REPLICAS else ():
+            for path, value in find_values(resolved, other):
+                yield from _validate_limit(limit, path, value)
         if limit.field == QUEUE_NAME and queue_label is not None:
             yield from _validate_limit(limit, f"metadata.labels[{KUEUE_LABEL}]", queue_label)
         elif not limit.optional and limit.field.split(".")[1] not in unused:
@@ -45,8 +51,10 @@ def validate_within_limits(
 
 def _validate_maximum(spec: RLTrainingJobSpec, maximum: JobMaximum) -> Iterator[Finding]:
     groups = spec.cluster.workers
-    workers = sum(group.replicas for group in groups)
-    accelerators = sum(group.replicas * group.accelerator.count for group in groups if group.accelerator)
+    pods = [group.max_replicas or group.replicas for group in groups]
+    workers = sum(pods)
+    sizes = zip(groups, pods, strict=True)
+    accelerators = sum(count * group.accelerator.count for group, count in sizes if group.accelerator)
     totals = (("workers", workers, maximum.workers), ("accelerators", accelerators, maximum.accelerators))
     for what, total, most in totals:
         if most is not None and total > most:

@@ -100,8 +100,8 @@ def evaluation_rules() -> Iterator[tuple[str, str]]:
 
 
 class RLTrainingJobSpec(JobBlocks):
-    """The desired training and its resources. All fields are immutable, except suspend, the deadlines and
-    ttlSecondsAfterFinished."""
+    """The desired training and its resources. All fields are immutable, except suspend, rolloutReplicas, the
+    deadlines and ttlSecondsAfterFinished."""
 
     model_config = cel(
         (
@@ -109,6 +109,12 @@ class RLTrainingJobSpec(JobBlocks):
             "|| !has(self.rollout) || !has(self.rollout.maxModelLen) "
             "|| self.data.maxPromptLength + self.data.maxResponseLength <= self.rollout.maxModelLen",
             "rollout.maxModelLen must not be less than data.maxPromptLength + data.maxResponseLength",
+        ),
+        (
+            "!has(self.rolloutReplicas) || !has(self.cluster) || !has(self.cluster.workers) "
+            "|| self.cluster.workers.exists(group, has(group.minReplicas) && has(group.maxReplicas) "
+            "&& group.minReplicas <= self.rolloutReplicas && self.rolloutReplicas <= group.maxReplicas)",
+            "rolloutReplicas must be from minReplicas to maxReplicas of a worker group",
         ),
         *evaluation_rules(),
         *immutability_rules(),
@@ -121,6 +127,10 @@ class RLTrainingJobSpec(JobBlocks):
     suspend: bool = False
     """Whether the job is suspended. true deletes the Ray cluster and keeps the checkpoints. false resumes from the
     latest checkpoint."""
+    rollout_replicas: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Number of pods of the group that only generates (rollout.workerGroup), from its minReplicas to its maxReplicas.
+    It can change while the job runs: a new pod serves from the next weight sync on, and a removed one ends no attempt.
+    Default: the replicas of the group."""
     managed_by: Annotated[str, StringConstraints(pattern=r"^[a-z0-9.-]+/[A-Za-z0-9/_.-]+$", max_length=63)] | None = (
         None
     )

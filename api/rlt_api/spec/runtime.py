@@ -72,9 +72,9 @@ class JobMaximum(ApiModel):
     model_config = cel(("has(self.workers) || has(self.accelerators)", "must have at least one field"))
 
     workers: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Maximum number of workers: the sum of replicas."""
+    """Maximum number of workers: the sum of replicas, and of maxReplicas where a group has it."""
     accelerators: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    """Maximum number of accelerators: the sum of replicas times accelerator.count."""
+    """Maximum number of accelerators: the sum of these numbers times accelerator.count."""
 
 
 class NamespaceMaximum(ApiModel):
@@ -105,8 +105,8 @@ class RLRuntimeSpec(ApiModel):
     max_per_job: JobMaximum | None = None
     """Maximums over all worker groups of a job. Default: none."""
     max_per_namespace: NamespaceMaximum | None = None
-    """Maximums over the Ray clusters of a job's namespace. They apply when a Ray cluster is created, with the present
-    value in the RLRuntime. Default: none."""
+    """Maximums over the Ray clusters of a job's namespace. They apply when a Ray cluster is created or gets more pods,
+    with the present value in the RLRuntime. Default: none."""
     pod_template: PodTemplateLevel = "restricted"
     """What the podTemplates of a job may set. restricted: labels, affinity to pods of the same namespace,
     topologySpreadConstraints, hostAliases, dnsConfig, enableServiceLinks, volumes without access to the node, and the

@@ -87,6 +87,8 @@ class TrainingConfig(ApiModel):
     """Number of worker pods that only generate. 0: the pods that train also generate."""
     min_rollout_workers: int | None = None
     """Number of them with which the run starts. Default: all."""
+    max_rollout_workers: int | None = None
+    """Maximum number of them while the run continues. Default: rolloutWorkers."""
     rollout_devices_per_worker: int = 0
     """Accelerators of one pod that only generates."""
     rollout_cpus_per_worker: int = 1

@@ -167,6 +167,9 @@ class Reason(StrEnum):
     """ClusterReady: a volume cannot be mounted; the message quotes the kubelet."""
     READY = "Ready", Kind.STATE
     """ClusterReady: head and workers are ready."""
+    WORKERS_MISSING = "WorkersMissing", Kind.PROBLEM
+    """ClusterReady: the program has the workers that it needs. Others, which only generate, cannot start; the message
+    quotes the cause."""
     STOPPING = "Stopping", Kind.STATE
     """Suspended, Running: the training is saving a checkpoint and stopping."""
     STOP_TIMEOUT = "StopTimeout", Kind.PROBLEM

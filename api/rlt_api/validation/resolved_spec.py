@@ -17,6 +17,7 @@ from rlt_api.blocks.framework import MAX_STEPS
 from rlt_api.blocks.rewards import Reward
 from rlt_api.findings.finding import Finding, printable
 from rlt_api.frameworks.registry import get_framework
+from rlt_api.frameworks.replaceable_pods import apply_rollout_replicas
 from rlt_api.schema.model_schema import load_schema
 from rlt_api.schema.normalize import normalize
 from rlt_api.spec.hub_downloads import build_download_steps
@@ -69,8 +70,9 @@ def read_resolved_spec(resolved: Json, job: Json) -> Validated:
             return Validated(findings, None)
         known = RLTrainingJobSpec.model_validate({**resolved, **mutable}, by_alias=True, by_name=False, extra="ignore")
         given = zip(findings, (problem["input"] for problem in problems), strict=False)
-        return Validated(tuple(_report_newer_field(each, value) for each, value in given if value is not None), known)
-    return Validated((), spec)
+        newer = tuple(_report_newer_field(each, value) for each, value in given if value is not None)
+        return Validated(newer, apply_rollout_replicas(known))
+    return Validated((), apply_rollout_replicas(spec))
 
 
 def _report_newer_field(unknown: Finding, value: object) -> Finding:

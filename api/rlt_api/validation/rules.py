@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding
-from rlt_api.frameworks import framework_rules
+from rlt_api.frameworks import elastic_rules, framework_rules
 from rlt_api.frameworks.command import launchers, shell_words
 from rlt_api.frameworks.command import rules as commands
 from rlt_api.frameworks.framework_type import Rule
@@ -51,6 +51,7 @@ from rlt_api.validation.set_aside import until_unreadable
 
 RULES: list[Rule] = [
     *framework_rules.RULES,
+    *elastic_rules.RULES,
     *choices.RULES,
     *evaluation.RULES,
     *evaluate_only.RULES,

@@ -152,7 +152,7 @@ def _build_group(spec: RLTrainingJobSpec, group: WorkerGroup) -> Group:
     accelerator = group.accelerator
     return Group(
         name=group.name,
-        replicas=group.replicas,
+        replicas=group.max_replicas or group.replicas,
         cpus=group.num_cpus or max(1, int(quantity_value(group.resources.cpu))),
         devices=accelerator.count if accelerator else 0,
         shared_memory=size_worker_shared_memory(spec, group).size,

@@ -1,4 +1,5 @@
-"""The RayCluster (ray.io/v1): a head without training work, and worker groups of fixed size.
+"""The RayCluster (ray.io/v1): a head without training work, and worker groups. Only the number of pods in a group with
+maxReplicas changes later (rlt_operator.scaling).
 
 KubeRay adds `ray start`, probes and the init container that waits for the head (pod.go, KubeRay 1.6.2). Only Kueue sets
 spec.suspend.
@@ -77,8 +78,8 @@ def _build_worker_group(job: Job, spec: RLTrainingJobSpec, group: WorkerGroup) -
     return {
         "groupName": group.name,
         "replicas": group.replicas,
-        "minReplicas": group.replicas,
-        "maxReplicas": group.replicas,
+        "minReplicas": group.min_replicas if group.max_replicas else group.replicas,
+        "maxReplicas": group.max_replicas or group.replicas,
         "rayStartParams": start,
         "template": build_worker_template(job, spec, group),
     }

@@ -16,6 +16,7 @@ from rlt_core.kuberay import KUBERAY_MINIMUM, describe_lost_fields, describe_rep
 from rlt_core.network_status import blocks_start, build_network_status, needs_decision
 from rlt_operator.conditions import ConditionUpdate, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
+from rlt_operator.lifecycle.cluster_ready import describe_excess
 from rlt_operator.lifecycle.shared_verdicts import fail_job, wait_for_cluster
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import SETTLED, Verdict
@@ -132,10 +133,9 @@ def kuberay_too_old(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
 def accelerators_in_use(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
     """The namespace has too many accelerators in use for the job: wait until other RayClusters are gone."""
     use = observed.namespace_use
-    if use is None or use.fits:
+    if use is None or use.fits or observed.cluster:
         return None
-    limit = f"{use.maximum} (maxPerNamespace.accelerators of RLRuntime {use.runtime})"
-    message = f"spec.cluster.workers: {use.needed} accelerators: exceeds the namespace's maximum of {limit}"
+    message = describe_excess(use)
     if use.needed <= use.maximum:
         message += f", of which other Ray clusters have {use.used}. The job starts when enough of them have ended."
         return replace(wait_for_cluster(Reason.WAITING_FOR_ACCELERATORS, message), requeue_after=QUEUE_INTERVAL_S)

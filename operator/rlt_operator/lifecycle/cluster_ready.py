@@ -12,7 +12,8 @@ from rlt_core import names
 from rlt_core.children.pod_template import GCS_PORT
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.pods import HEAD_TIMEOUT_S, diagnose, list_cut_off, list_waiting_for_head
-from rlt_operator.observation import Observed, Pod, is_in
+from rlt_operator.observation import NamespaceUse, Observed, Pod, is_in
+from rlt_operator.scaling import is_scalable, wants_more_pods
 
 
 def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> ConditionUpdate:
@@ -23,7 +24,10 @@ def build_cluster_ready(observed: Observed, spec: RLTrainingJobSpec) -> Conditio
     workers = sum(pod.ready and not pod.is_head for pod in pods)
     if heads and _has_needed_workers(pods, spec):
         ready = min(workers, desired)
-        return ConditionUpdate("True", Reason.READY, f"The head and {ready} of {desired} workers are ready.")
+        message = f"The head and {ready} of {desired} workers are ready."
+        if ready < desired and (missing := _explain_missing_pods(observed)):
+            return ConditionUpdate("True", Reason.WORKERS_MISSING, f"{message} {missing}")
+        return ConditionUpdate("True", Reason.READY, message)
     if diagnosis := diagnose(observed):
         return ConditionUpdate("False", diagnosis.reason, diagnosis.message)
     head = "The head is ready" if heads else "The head is starting"
@@ -44,6 +48,24 @@ def describe_unreachable_head(observed: Observed, now: datetime) -> ConditionUpd
         "the head."
     )
     return ConditionUpdate("False", Reason.HEAD_UNREACHABLE, message)
+
+
+def describe_excess(use: NamespaceUse) -> str:
+    """The message about more accelerators than the namespace may have."""
+    limit = f"{use.maximum} (maxPerNamespace.accelerators of RLRuntime {use.runtime})"
+    return f"spec.cluster.workers: {use.needed} accelerators: exceeds the namespace's maximum of {limit}"
+
+
+def _explain_missing_pods(observed: Observed) -> str | None:
+    """Why pods that only generate are missing beside the program; None if they start."""
+    if wants_more_pods(observed):
+        use = observed.namespace_use
+        if not is_scalable(observed):
+            return "Kueue has admitted this number of pods, and evicts a Ray cluster whose number changes."
+        if use and not use.fits:
+            return f"{describe_excess(use)}, of which other Ray clusters have {use.used}."
+    diagnosis = diagnose(observed)
+    return diagnosis.message if diagnosis else None
 
 
 def _has_needed_workers(pods: Sequence[Pod], spec: RLTrainingJobSpec) -> bool:

@@ -59,11 +59,13 @@ def update_disruption(
 
 
 def list_pods(observed: Observed) -> list[Pod]:
-    """The pods of the job's RayCluster, ordered by name, with those that were removed."""
+    """The pods of the job's RayCluster, ordered by name, with those that were removed, but not by a scaling."""
     cluster = observed.owned_cluster
     # Of a removed pod, only its deletion without a grace period counts, while it runs: others were observed before.
     removed = (replace(pod, deleting=True, disruption=None, reason=None) for pod in observed.removed_pods)
-    pods = (pod for pod in (*removed, *observed.pods) if cluster and pod.cluster_uid == cluster.uid)
+    scaled = cluster.removed_by_scaling if cluster else ()
+    found = (*removed, *observed.pods)
+    pods = (pod for pod in found if cluster and pod.cluster_uid == cluster.uid and pod.name not in scaled)
     return sorted(pods, key=lambda pod: pod.name)
 
 

@@ -24,6 +24,7 @@ from rlt_operator.ray.jobs import RayRejectedError
 from rlt_operator.reconcile.children import NameTakenError, check_head_service, write_child, write_ray_token
 from rlt_operator.reconcile.plan import Plan
 from rlt_operator.reconcile.run_record import store_record
+from rlt_operator.reconcile.scale import scale_group
 from rlt_operator.reconcile.status import carry_newer_fields
 from rlt_operator.reconcile.status_patch import build_status_patch, dump_changed
 from rlt_operator.work_queue import Key
@@ -54,7 +55,7 @@ async def apply(
     """
     try:
         await _write_objects(api, cache, tokens, job, plan)
-        await _act(api, send, head, job, plan)
+        await _act(api, cache, send, head, job, plan)
     except RayRejectedError as error:
         return Rejection(str(error), Reason.SUBMISSION_REJECTED)
     except UnreachableError as error:  # if Ray has the job nevertheless, the next reconciliation observes it
@@ -82,7 +83,9 @@ async def _write_objects(api: KubernetesApi, cache: Cache, tokens: RayTokens, jo
         await _write_child(api, cache, job, cluster)
 
 
-async def _act(api: KubernetesApi, send: Send, head: Head | None, job: Job, plan: Plan) -> None:
+async def _act(api: KubernetesApi, cache: Cache, send: Send, head: Head | None, job: Job, plan: Plan) -> None:
+    if plan.scale:
+        await scale_group(api, cache, job, plan.scale)
     if plan.submit and head:
         await ray_jobs.submit_job(send, head, plan.submit)
     if plan.stop and head:

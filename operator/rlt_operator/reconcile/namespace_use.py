@@ -1,6 +1,7 @@
 """Counts the accelerators of a namespace, for the maximum in a job's RLRuntime.
 
-Of two jobs that start at the same time, the first one claims its accelerators until the cache contains its RayCluster.
+Of two jobs that start or grow at the same time, the first one claims its accelerators until the cache contains its
+RayCluster with them.
 The replica that led before may have created RayClusters that the watch of this one has not delivered yet, so that a
 replica reads the RayClusters of each such namespace once.
 """
@@ -69,9 +70,8 @@ def _count_others(cache: Cache, job: Job) -> Counter[str]:
         cluster = cache.ray_clusters.get(name)
         if cluster and name != (job.namespace, names.ray_cluster(job.name)):
             found.update(dict(cluster.devices))
-    for key, claimed in cache.claims.items():
-        namespace, other = key
-        created = cache.ray_clusters.get((namespace, names.ray_cluster(other))) is not None
-        if namespace == job.namespace and other != job.name and not created:
-            found.update(claimed)
+    for (namespace, other), claimed in cache.claims.items():
+        if namespace == job.namespace and other != job.name:
+            cluster = cache.ray_clusters.get((namespace, names.ray_cluster(other)))
+            found += claimed - Counter(dict(cluster.devices) if cluster else {})
     return found

@@ -35,6 +35,7 @@ from rlt_operator.observation import Observed, Pod, RayCluster, choose_progress_
 from rlt_operator.ray.poller import RayPoller, Target
 from rlt_operator.reconcile.namespace_use import claim_accelerators
 from rlt_operator.reconcile.reported_step import Undisturbed
+from rlt_operator.scaling import wants_more_pods
 from rlt_operator.work_queue import Key
 
 
@@ -105,7 +106,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         )
     ray = poller.poll(key, choose_target(observed))
     observed = replace(observed, ray=ray, progress_interval=choose_progress_interval(poller.count()))
-    if _may_start(job, observed.cluster):
+    if _may_start(job, observed.cluster) or wants_more_pods(observed):
         observed = replace(observed, namespace_use=await claim_accelerators(api, cache, job))
     else:
         cache.claims.pop(key, None)

@@ -46,6 +46,7 @@ from rlt_operator.lifecycle.rejections import set_rejection
 from rlt_operator.lifecycle.restarts import attempt_failed, restart_delayed
 from rlt_operator.lifecycle.run_record import FoundRecord, find_record
 from rlt_operator.lifecycle.running import job_is_suspended, program_running
+from rlt_operator.lifecycle.scaled import set_scaling
 from rlt_operator.lifecycle.terminal import (
     cancellation_requested,
     head_lost,
@@ -60,6 +61,7 @@ from rlt_operator.memory.usage import count_usage
 from rlt_operator.observation import Config, Observed
 from rlt_operator.reconcile.starting_pods import count_seconds_to_write
 from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
+from rlt_operator.scaling import Scaling
 from rlt_operator.verdict import Submission, Verdict
 
 Step = Callable[[Observed, datetime], Verdict | None]
@@ -110,8 +112,9 @@ REPORT_UPDATES: list[ReportUpdate] = [
     set_findings,
     set_independent_conditions,
     set_rejection,
+    set_scaling,
 ]
-"""Applied in this order to what the verdict reports. They change no action."""
+"""Applied in this order to what the verdict reports. The last one alone adds an action, on which no step decides."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,8 @@ class Plan:
     """Pod templates to validate by a dry run before anything is applied."""
     apply: tuple[Manifest, ...] = ()
     """Objects to apply."""
+    scale: Scaling | None = None
+    """The number of pods to set in a group of the RayCluster."""
     submit: Submission | None = None
     """The Ray job to submit."""
     stop: str | None = None
@@ -163,10 +168,12 @@ def plan(observed: Observed, now: datetime) -> Plan:
         *_open_sandboxes(observed, verdict),
     )
     if (after := count_seconds_to_write(observed, verdict, status, now)) > 0:
-        return Plan(apply=objects, requeue_after=min(each for each in (verdict.requeue_after, deadline, after) if each))
+        soonest = min(each for each in (verdict.requeue_after, deadline, after) if each)
+        return Plan(apply=objects, scale=verdict.scale, requeue_after=soonest)
     return Plan(
         dry_run=verdict.dry_run,
         apply=verdict.apply or objects,
+        scale=verdict.scale,
         submit=verdict.submit,
         stop=verdict.stop,
         record=find_record(observed, verdict, status, now),
@@ -183,7 +190,7 @@ def creates_cluster(plan: Plan) -> bool:
 
 
 def is_irreversible(before: RLTrainingJobStatus, plan: Plan) -> bool:
-    """Whether the plan creates a RayCluster, records a failed attempt, or ends or deletes the job.
+    """Whether the plan creates a RayCluster, removes pods, records a failed attempt, or ends or deletes the job.
 
     The cache may be behind the API server. Such a plan counts only if it is also the plan for what the API server has.
     Success does not depend on the cache: the head reports it of the Ray job that is named after its RayCluster.
@@ -193,7 +200,8 @@ def is_irreversible(before: RLTrainingJobStatus, plan: Plan) -> bool:
         {identify(each) for each in after.attempts} - {identify(each) for each in before.attempts}
         or (is_true(after, ConditionType.FAILED) and not is_true(before, ConditionType.FAILED))
     )
-    return creates_cluster(plan) or ends or plan.delete_job
+    removes_pods = plan.scale is not None and plan.scale.replicas < plan.scale.before.replicas
+    return creates_cluster(plan) or removes_pods or ends or plan.delete_job
 
 
 def choose_urgency(before: RLTrainingJobStatus, plan: Plan) -> Urgency:
@@ -204,7 +212,7 @@ def choose_urgency(before: RLTrainingJobStatus, plan: Plan) -> Urgency:
     stops = after.current_attempt is not None and after.current_attempt.stop is not None
     if releases or stops or plan.delete_cluster or plan.delete_job:
         return Urgency.STOP
-    acts = plan.dry_run or plan.apply or plan.submit or plan.events
+    acts = plan.dry_run or plan.apply or plan.scale or plan.submit or plan.events
     return Urgency.NORMAL if acts or changes_phase else Urgency.PROGRESS
 
 

@@ -21,6 +21,7 @@ from rlt_operator.observation import Observed, Ray
 from rlt_operator.reconcile.plan import Plan
 from rlt_operator.reconcile.report import Recording, add_report
 from rlt_operator.reconcile.status import cut_status
+from rlt_operator.scaling import wants_more_pods
 
 STAGE = "training"
 """The stage of the reports. At the start and the end of another one, the message changes."""
@@ -54,6 +55,8 @@ def keep_undisturbed(
     attempt = status.current_attempt
     acts = planned.dry_run or planned.apply or planned.submit or planned.stop or planned.delete_cluster
     if acts or observed.rejection or status.phase != Phase.RUNNING or status.disruption or job.newer_attempt:
+        return None
+    if planned.scale or wants_more_pods(observed):
         return None
     if job.spec is None or observed.ray is None or attempt is None or attempt.stop or attempt.stacks:
         return None

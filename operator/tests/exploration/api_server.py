@@ -169,7 +169,7 @@ class ApiServer:
         if method == "POST":
             return self._create(path, query, body or {})
         if method == "PATCH":
-            return self._patch_status(path, body) if path.endswith("/status") else self._apply(path, body or {})
+            return self._patch(path, body) if isinstance(body, list) else self._apply(path, body or {})
         assert method == "DELETE"
         text = self.objects.get(path)
         if text is None:
@@ -212,7 +212,7 @@ class ApiServer:
         own = {key: wanted[key] for key in ("labels", "annotations", "ownerReferences") if key in wanted}
         return 200, json.dumps(self.update(path, {**body, "metadata": {**known["metadata"], **own}}))
 
-    def _patch_status(self, path: str, operations: list[Manifest]) -> tuple[int, str]:
+    def _patch(self, path: str, operations: list[Manifest]) -> tuple[int, str]:
         main = path.removesuffix("/status")
         known = self.get(main)
         if known is None:

@@ -38,6 +38,8 @@ class Bounds:
     """Number of times on a path that the job loses its rollout pod."""
     has_minimum: bool = False
     """Whether the group of the rollout pod has minReplicas."""
+    scalings: int = 0
+    """Number of times on a path that the user changes the number of rollout pods."""
     failures: int = 0
     """Number of times on a path that a program fails, of a job with restartPolicy InPlace."""
     upgrades: int = 0
@@ -63,6 +65,7 @@ class Bounds:
             rivals=self.rivals,
             losses=self.losses,
             has_minimum=self.has_minimum,
+            scalings=self.scalings,
             failures=self.failures,
         )
         world.process.newer = self.newer

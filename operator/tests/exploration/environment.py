@@ -2,12 +2,13 @@
 
 EXPECTED transitions happen sooner or later without any fault. DISTURBANCES are what users, nodes and networks may do.
 BREAKAGES are changes of the job on which the operator fails. RIVALS are other jobs of the namespace. LOSSES are pods
-without which the program continues.
+without which the program continues. SCALINGS are changes of their number.
 FAILURES are failures of a program that runs again in place.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from exploration.api_server import WATCHED
 from exploration.failing_jobs import ANNOTATION, BLOCKS, FAILS, find_failure
 from exploration.world import (
     CONFIG_MAP,
+    ELASTIC_SPEC,
     GPU,
     IN_PLACE_SPEC,
     JOB,
@@ -53,13 +55,13 @@ def kuberay_creates_pods(world: World) -> bool:
     if cluster is None or is_foreign(cluster) or "deletionTimestamp" in cluster["metadata"]:
         return False
     uid = cluster["metadata"]["uid"]
-    groups = ["headgroup", *(group["groupName"] for group in cluster["spec"]["workerGroupSpecs"])]
-    found = {pod["metadata"]["labels"][names.RAY_GROUP_LABEL] for pod in _list_pods_of(world, uid)}
-    missing = [group for group in groups if group not in found]
-    if not missing:
+    workers = cluster["spec"]["workerGroupSpecs"]
+    missing = Counter({"headgroup": 1, **{group["groupName"]: group["replicas"] for group in workers}})
+    missing.subtract(map(_get_group, _list_pods_of(world, uid)))
+    if not +missing:
         return False
-    for group in missing:
-        role = "head" if group == groups[0] else "worker"
+    for group in missing.elements():
+        role = "head" if group == "headgroup" else "worker"
         labels = {names.JOB_LABEL: NAME, "ray.io/node-type": role, names.RAY_GROUP_LABEL: group}
         owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME, "uid": uid, "controller": True}
         metadata = {
@@ -72,6 +74,23 @@ def kuberay_creates_pods(world: World) -> bool:
         world.server.create(PODS, pod)
     world.server.update(RAY_CLUSTER, {**cluster, "status": {"state": "ready"}})
     return True
+
+
+def kuberay_deletes_pods(world: World) -> bool:
+    """KubeRay deletes the pods that the RayCluster names, and then any other one of a group with too many."""
+    cluster = world.server.get(RAY_CLUSTER)
+    if cluster is None or is_foreign(cluster) or "deletionTimestamp" in cluster["metadata"]:
+        return False
+    deleted = []
+    for group in cluster["spec"]["workerGroupSpecs"]:
+        named = group.get("scaleStrategy", {}).get("workersToDelete", [])
+        pods = _list_pods_of(world, cluster["metadata"]["uid"])
+        alive = [pod["metadata"]["name"] for pod in pods if _is_alive(pod) and _get_group(pod) == group["groupName"]]
+        others = [name for name in alive if name not in named]
+        deleted += [name for name in alive if name in named] + others[group["replicas"] :]
+    for name in deleted:
+        world.server.mark_deleted(f"{PODS}/{name}")
+    return bool(deleted)
 
 
 def pods_start(world: World) -> bool:
@@ -202,8 +221,8 @@ def user_creates_job(world: World) -> bool:
     if world.job is not None:
         return False
     spec = LIMITED_SPEC if api_paths.runtime(RUNTIME) in world.server.objects else SPEC
-    separate = MINIMUM_SPEC if world.has_minimum else SEPARATE_SPEC
-    spec = separate if world.losses else IN_PLACE_SPEC if world.in_place else spec
+    separate = ELASTIC_SPEC if world.is_elastic else MINIMUM_SPEC if world.has_minimum else SEPARATE_SPEC
+    spec = separate if world.losses or world.is_elastic else IN_PLACE_SPEC if world.in_place else spec
     manifest = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLTrainingJob", "metadata": _metadata(NAME), "spec": spec}
     world.server.create(api_paths.jobs(NAMESPACE), manifest)
     return True
@@ -218,6 +237,12 @@ def user_resumes_job(world: World) -> bool:
     """spec.suspend becomes false."""
     job = world.job
     return job is not None and "suspend" in job["spec"] and _edit_spec(world, suspend=False)
+
+
+def user_scales_job(world: World) -> bool:
+    """spec.rolloutReplicas changes from two pods to one, or back."""
+    job = world.job
+    return job is not None and _edit_spec(world, rolloutReplicas=3 - job["spec"].get("rolloutReplicas", 2))
 
 
 def user_cancels_job(world: World) -> bool:
@@ -334,6 +359,7 @@ def rival_ends(world: World) -> bool:
 
 
 EXPECTED: tuple[Happening, ...] = (
+    kuberay_deletes_pods,
     kuberay_creates_pods,
     pods_start,
     containers_start_again,
@@ -367,6 +393,7 @@ DISTURBANCES: tuple[Happening, ...] = (
 BREAKAGES: tuple[Happening, ...] = (user_breaks_the_operator, user_blocks_the_operator)
 RIVALS: tuple[Happening, ...] = (rival_takes_accelerators,)
 LOSSES: tuple[Happening, ...] = (rollout_pod_is_evicted,)
+SCALINGS: tuple[Happening, ...] = (user_scales_job,)
 FAILURES: tuple[Happening, ...] = (program_fails_again, container_of_a_worker_ends)
 
 
@@ -379,12 +406,13 @@ def build_world(
     rivals: int = 0,
     losses: int = 0,
     has_minimum: bool = False,
+    scalings: int = 0,
     failures: int = 0,
 ) -> World:
     """A world with a new job, which the operator's process has listed.
 
-    With rivals, the runtime limits accelerators. With losses, the job has a rollout pod. With failures, its program
-    runs again in place.
+    With rivals, the runtime limits accelerators. With losses, the job has a rollout pod, and with scalings two or one.
+    With failures, its program runs again in place.
     """
     world = World(
         disturbances=disturbances,
@@ -394,6 +422,8 @@ def build_world(
         rivals=rivals,
         losses=losses,
         has_minimum=has_minimum,
+        scalings=scalings,
+        is_elastic=scalings > 0,
         failures=failures,
         in_place=failures > 0,
     )

@@ -16,7 +16,7 @@ from exploration.environment import is_cordoned, is_foreign
 from exploration.failing_jobs import FAILS, find_failure
 from exploration.process import Write
 from exploration.versions import NEWER_FIELD
-from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, RIVAL, SEPARATE_SPEC, World
+from exploration.world import CONFIG_MAP, JOB, KEY, NAME, RAY_CLUSTER, RECORD_MAP, RIVAL, ROLLOUT, SEPARATE_SPEC, World
 
 from rlt_api.schema.crd import KIND
 from rlt_core import names
@@ -217,6 +217,13 @@ def too_few_pods_end_the_attempt(step: Transition) -> None:
         raise Violation(f"the program continues after {disruption}")
 
 
+def a_removed_pod_is_not_a_disruption(step: Transition) -> None:
+    """Without a disturbance, each pod that ends was removed by a change of their number."""
+    disruption = _get_status(step.after.job).get("disruption")
+    if step.after.is_elastic and not step.after.disturbed and disruption:
+        raise Violation(f"the status has {disruption}")
+
+
 def a_deadline_applies(step: Transition) -> None:
     """From the acceptance of a job to its end one of two clocks runs, unless it is suspended or restarts."""
     job = step.after.job
@@ -355,6 +362,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     the_operators_faults_end_no_attempt,
     a_replaced_pod_is_forgotten,
     too_few_pods_end_the_attempt,
+    a_removed_pod_is_not_a_disruption,
     a_deadline_applies,
     the_record_is_stored_before_the_cluster_is_deleted,
     a_cluster_has_a_job,
@@ -384,6 +392,20 @@ def stays_on_cordoned_node(world: World) -> str | None:
         return None
     left = [pod["metadata"]["name"] for pod in world.pods if pod.get("spec", {}).get("nodeName") == "node"]
     return f"a_cordoned_node_is_left: {left} still run on it" if left else None
+
+
+def is_not_scaled(world: World) -> str | None:
+    """The problem of a program without the number of rollout pods that its job wants; None otherwise."""
+    cluster = world.server.get(RAY_CLUSTER)
+    if world.job is None or cluster is None or is_foreign(cluster) or not world.is_elastic or world.process.failures:
+        return None  # a request that has failed is repeated later
+    wanted = world.job["spec"].get("rolloutReplicas", 2)
+    group = cluster["spec"]["workerGroupSpecs"][1]
+    named = group.get("scaleStrategy", {}).get("workersToDelete", [])
+    pods = [pod for pod in world.pods if pod["metadata"]["labels"].get(names.RAY_GROUP_LABEL) == ROLLOUT]
+    if (group["replicas"], len(pods), named) == (wanted, wanted, []):
+        return None
+    return f"the_pods_are_as_many_as_wanted: {wanted} are, {len(pods)} exist, {group['replicas']} and {named} are set"
 
 
 def is_settled(world: World) -> str | None:
@@ -442,7 +464,13 @@ def _get_uid(world: World, path: str) -> str | None:
 
 
 def _get_content(manifest: dict[str, Any]) -> Any:
-    return manifest.get("data"), manifest.get("spec")
+    """What an operator writes once: all but the number of pods."""
+    spec = manifest.get("spec") or {}
+    groups = [
+        {name: value for name, value in group.items() if name not in ("replicas", "scaleStrategy")}
+        for group in spec.get("workerGroupSpecs", [])
+    ]
+    return manifest.get("data"), spec | {"workerGroupSpecs": groups}
 
 
 def _has_pod(world: World, uid: str) -> bool:

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from exploration import environment
 from exploration.api_server import WATCHED
-from exploration.invariants import Transition, Violation, check, is_settled, stays_on_cordoned_node
+from exploration.invariants import (
+    Transition,
+    Violation,
+    check,
+    is_not_scaled,
+    is_settled,
+    stays_on_cordoned_node,
+)
 from exploration.process import Crash, Fault
 from exploration.world import World
 
@@ -62,8 +69,9 @@ def _list_possible(world: World) -> tuple[environment.Happening, ...]:
     breakages = environment.BREAKAGES if world.breakages else ()
     rivals = environment.RIVALS if world.rivals else ()
     losses = environment.LOSSES if world.losses else ()
+    scalings = environment.SCALINGS if world.scalings else ()
     failures = environment.FAILURES if world.failures else ()
-    return (*free, *disturbances, *breakages, *rivals, *losses, *failures)
+    return (*free, *disturbances, *breakages, *rivals, *losses, *scalings, *failures)
 
 
 def _let(happen: environment.Happening, world: World) -> bool:
@@ -71,7 +79,9 @@ def _let(happen: environment.Happening, world: World) -> bool:
     disturbs = happen in environment.DISTURBANCES
     world.disturbances -= disturbs
     is_loss = happen in environment.LOSSES
-    world.disturbed |= disturbs or happen in environment.FAILURES or (is_loss and world.has_minimum)
+    has_minimum = world.has_minimum or world.is_elastic
+    world.disturbed |= disturbs or happen in environment.FAILURES or (is_loss and has_minimum)
+    world.scalings -= happen in environment.SCALINGS
     world.failures -= happen in environment.FAILURES
     world.breakages -= happen in environment.BREAKAGES
     world.rivals -= happen in environment.RIVALS
@@ -192,7 +202,7 @@ class Search:
     def _settle(self, world: World) -> None:
         world = world.fork()
         world.disturbances = world.faults = world.breakages = world.upgrades = world.rivals = world.losses = 0
-        world.failures = 0
+        world.failures = world.scalings = 0
         self.settled.update(settle(world, self.settled))
 
 
@@ -222,7 +232,8 @@ def settle(world: World, known: set[State] | None = None) -> list[State]:
         reconciliations += step.by_operator
         try:
             check(step)
-            if name == environment.program_succeeds.__name__ and (problem := stays_on_cordoned_node(step.before)):
+            is_end = name == environment.program_succeeds.__name__
+            if is_end and (problem := stays_on_cordoned_node(step.before) or is_not_scaled(step.before)):
                 raise Violation(problem)
             if writing > MAX_WRITING:
                 raise Violation(f"applying_again_changes_nothing: {writing} reconciliations in succession write")

@@ -24,15 +24,25 @@ from rlt_core.kubernetes.client import KubernetesApi
 from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_core.kubernetes.fair_slots import FairSlots
 from rlt_core.shards import Shard
-from rlt_operator import leader_election
+from rlt_operator import leader_election, scaling
 from rlt_operator.cache.cache import Cache
 from rlt_operator.cache.store import Name, Store
 from rlt_operator.conditions import format_time
 from rlt_operator.leader_election import LeaderElection
-from rlt_operator.lifecycle import admission, disrupted, in_place, restarts, run_record, running, stopping, terminal
+from rlt_operator.lifecycle import (
+    admission,
+    disrupted,
+    in_place,
+    restarts,
+    run_record,
+    running,
+    scaled,
+    stopping,
+    terminal,
+)
 from rlt_operator.memory import attempts, clocks, disruption
 from rlt_operator.memory.parts import PARTS
-from rlt_operator.observation import Config, NamespaceUse, Observed
+from rlt_operator.observation import Config, NamespaceUse, Observed, RayCluster
 from rlt_operator.reconcile import apply, blocking, children, namespace_use, plan, status, unused_programs
 from rlt_operator.reconcile import reconcile as reconciliation
 from rlt_operator.reconcile.backoff import Backoff
@@ -125,6 +135,35 @@ def a_lost_rollout_pod_is_never_replaced() -> Iterator[None]:
 def too_few_rollout_pods_are_not_noticed() -> Iterator[None]:
     """The program continues below minReplicas."""
     with mock.patch.object(disrupted, "_find_loss", return_value=None):
+        yield
+
+
+@contextmanager
+def the_end_of_a_removed_pod_is_a_disruption() -> Iterator[None]:
+    """A smaller number of rollout pods counts as the loss of one."""
+    with mock.patch.object(RayCluster, "removed_by_scaling", frozenset()):
+        yield
+
+
+@contextmanager
+def the_pods_to_delete_are_not_named() -> Iterator[None]:
+    """KubeRay chooses them, so that the operator cannot tell them from lost ones."""
+    with mock.patch.object(scaling, "choose_pods", return_value=[]):
+        yield
+
+
+@contextmanager
+def the_names_of_deleted_pods_stay() -> Iterator[None]:
+    """KubeRay reads them again at each reconciliation."""
+    real = scaling.plan_scaling
+
+    def plan_scaling(observed: Observed) -> scaling.Scaling | None:
+        found = real(observed)
+        groups = observed.owned_cluster.groups if observed.owned_cluster else ()
+        sizes = {each.name: each.replicas for each in groups}
+        return None if found and sizes[found.before.name] == found.replicas else found
+
+    with mock.patch.object(scaled, "plan_scaling", plan_scaling):
         yield
 
 

@@ -18,6 +18,8 @@ BOUNDS = {
     "a rival and an upgrade": Bounds(rivals=1, upgrades=1, depth=8, starts=("new",)),
     "a lost rollout pod": Bounds(losses=1, depth=9, starts=("starting", "running")),
     "a lost rollout pod below minReplicas": Bounds(losses=1, has_minimum=True, depth=9, starts=("starting", "running")),
+    "numbers of rollout pods": Bounds(scalings=2, depth=9, starts=("running",)),
+    "a number of rollout pods, and a fault": Bounds(scalings=1, faults=1, depth=6, starts=("running",)),
     "failures in place": Bounds(failures=3, starts=("running",)),
     "a failure in place and a disturbance": Bounds(failures=1, disturbances=1, depth=4, starts=("running",)),
     "a failure in place and a fault": Bounds(failures=1, faults=1, depth=9, starts=("running",)),
@@ -37,6 +39,10 @@ DEEP_BOUNDS = {
     "lost rollout pods below minReplicas, and a fault": Bounds(
         losses=2, has_minimum=True, faults=1, depth=8, starts=("running",)
     ),
+    "numbers of rollout pods": Bounds(scalings=4, depth=24, starts=("starting", "running")),
+    "numbers of rollout pods, and a loss": Bounds(scalings=2, losses=1, depth=9, starts=("running",)),
+    "a number of rollout pods, and a fault": Bounds(scalings=1, faults=1, depth=9, starts=("running",)),
+    "a number of rollout pods, and a disturbance": Bounds(scalings=1, disturbances=1, depth=6, starts=("running",)),
     "failures in place": Bounds(failures=5, starts=("running",)),
     "failures in place and a disturbance": Bounds(failures=2, disturbances=1, depth=8, starts=("running",)),
     "failures in place and a fault": Bounds(failures=2, faults=1, depth=16, starts=("running",)),

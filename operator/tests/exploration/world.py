@@ -83,6 +83,9 @@ MINIMUM_SPEC = {
     "cluster": {**SEPARATE_SPEC["cluster"], "workers": [TRAIN_GROUP, {**ROLLOUT_GROUP, "minReplicas": 1}]},
 }
 """The same with minReplicas: a loss of this pod ends the attempt."""
+ELASTIC_GROUP = {**ROLLOUT_GROUP, "replicas": 2, "minReplicas": 1, "maxReplicas": 2}
+ELASTIC_SPEC = {**SEPARATE_SPEC, "cluster": {**SEPARATE_SPEC["cluster"], "workers": [TRAIN_GROUP, ELASTIC_GROUP]}}
+"""The same with two pods that only generate, or one."""
 
 
 @dataclass
@@ -112,6 +115,10 @@ class World:
     """How many more times the job may lose its rollout pod on this path."""
     has_minimum: bool = False
     """Whether the group of the rollout pod has minReplicas."""
+    scalings: int = 0
+    """How many more times the user may change the number of rollout pods on this path."""
+    is_elastic: bool = False
+    """Whether the number of rollout pods can change."""
     failures: int = 0
     """How many more times a program of a job with restartPolicy InPlace may fail on this path."""
     in_place: bool = False
@@ -138,6 +145,7 @@ class World:
             self.breakages,
             self.upgrades,
             self.losses,
+            self.scalings,
             self.failures,
             process.newer,
             process.woken,

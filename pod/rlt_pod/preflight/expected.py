@@ -16,6 +16,7 @@ class Group:
 
     name: str
     replicas: int
+    """Number of pods. The largest one that the job may have, if it can change."""
     cpus: int
     """CPUs of a pod in Ray."""
     devices: int

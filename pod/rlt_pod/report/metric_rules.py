@@ -61,6 +61,8 @@ class Streak(NamedTuple):
     value: float
     """Its value."""
     length: int
+    advice: str = ""
+    """The proposal of a number of pods, from its metrics."""
 
 
 class BestValidation(NamedTuple):
@@ -107,7 +109,8 @@ def record(
         value = values[rule]
         before = streaks.pop(rule, None)
         if is_beyond(rule, value, limits[rule].threshold):
-            streaks[rule] = before._replace(length=before.length + 1) if before else Streak(step, value, 1)
+            streak = before or _begin(rule, step, value, metrics, limits[rule].threshold)
+            streaks[rule] = streak._replace(length=streak.length + 1)
     norm = metrics.get("actor/grad_norm")
     scores = _read_validation(metrics)
     reward = _read(metrics, REWARD)
@@ -213,6 +216,47 @@ def _measure_truncation(metrics: Mapping[str, float]) -> float | None:
     return _read(metrics, ("response_length/clip_ratio",))
 
 
+def _begin(rule: str, step: int, value: float, metrics: Mapping[str, float], threshold: float) -> Streak:
+    pods = _read(metrics, ("perf/rollout_pods",))
+    wanted = {"generationBound": _allow_wait, "trainingBound": _fill_wait}.get(rule)
+    advice = propose_pods(metrics, pods, wanted(metrics, threshold), threshold) if wanted and pods else ""
+    return Streak(step, value, 0, advice)
+
+
+def propose_pods(metrics: Mapping[str, float], pods: float, wait: float, threshold: float) -> str:
+    """The number of pods that only generate with which the training waits for `wait` seconds, with the arithmetic.
+
+    The time of the generation is taken to be inversely proportional to it, and the part beside the training to be the
+    same. Empty if no other number has this effect.
+    """
+    waited = _read(metrics, ("timing_s/gen",)) or 0.0
+    beside = _read(metrics, ("overlap_s/gen",)) or 0.0
+    step = _read(metrics, ("timing_s/step",)) or 0.0
+    if wait + beside <= 0:
+        return ""
+    wanted = max(1, math.ceil(pods * (waited + beside) / (wait + beside) - 1e-9))
+    if wanted == pods:
+        return ""
+    overlap = f" and {beside:.4g} s beside the training" if beside else ""
+    return (
+        f". With {pods:.4g} rollout pods, the generation took {waited:.4g} s of the step's {step:.4g} s{overlap}: "
+        f"{wanted} pods (spec.rolloutReplicas) would bring the share to {threshold:.4g}"
+    )
+
+
+def _allow_wait(metrics: Mapping[str, float], threshold: float) -> float:
+    """The seconds of generation that are this share of a step whose other phases take as long as now."""
+    rest = (_read(metrics, ("timing_s/step",)) or 0.0) - (_read(metrics, ("timing_s/gen",)) or 0.0)
+    return rest * threshold / (1 - threshold) if threshold < 1 else 0.0
+
+
+def _fill_wait(metrics: Mapping[str, float], threshold: float) -> float:
+    """The seconds of generation beside which the training is this share of a step."""
+    rest = (_read(metrics, ("timing_s/step",)) or 0.0) - (_read(metrics, ("timing_s/gen",)) or 0.0)
+    training = sum(_read(metrics, (f"timing_s/{phase}",)) or 0.0 for phase in TRAINING)
+    return training / threshold - rest if threshold else 0.0
+
+
 def _measure_share(metrics: Mapping[str, float], phases: Sequence[str]) -> float | None:
     """The share of the step's time in these phases."""
     step = _read(metrics, ("timing_s/step",))
@@ -250,5 +294,5 @@ def _describe(rule: str, streak: Streak, limit: Limit) -> str:
     threshold = f"{limit.threshold:.4g}"
     return (
         f"Since step {streak.step}, for {limit.steps} {unit} or more, {VALUES[rule]} is {side} {threshold}: "
-        f"{value} at step {streak.step}"
+        f"{value} at step {streak.step}{streak.advice}"
     )

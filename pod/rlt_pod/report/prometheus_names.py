@@ -228,6 +228,7 @@ GAUGES: tuple[Gauge, ...] = (
         "rlt_trainer_throughput_tokens_per_second_per_device",
         "Prompt and response tokens per second and device",
     ),
+    Gauge("perf/rollout_pods", "rlt_trainer_rollout_pods", "Number of pods that only generate and have the weights"),
     Gauge("perf/total_num_tokens", "rlt_trainer_step_tokens", "Prompt and response tokens of the step"),
     Gauge("perf/time_per_step", "rlt_trainer_step_duration_seconds", "Duration of the whole step"),
     Gauge("perf/mfu/actor", "rlt_trainer_model_flops_utilization", "Share of the peak FLOPS of the devices, 0 to 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -155,10 +156,10 @@ class SeparateProcesses:
 
 
 def build_processes(config: TrainingConfig, workers: WorkerGroup[TrainWorker]) -> EngineProcesses:
-    """Build the processes of rollout.mode."""
+    """Build the processes of rollout.mode: in own pods, of the most engines that the run may have."""
     if config.rollout.mode == "colocated":
         return ColocatedProcesses(config, workers)
-    pods = rollout_pods(config)
+    pods = replace(rollout_pods(config), count=config.max_rollout_workers or config.rollout_workers)
     return SeparateProcesses(config, pods, reserve_each(pods, minimum=config.min_rollout_workers))
 
 

@@ -59,8 +59,8 @@ class Engines:
     Colocated engines use the devices of the train workers, so they are paused while these train. An engine whose
     process ends is started again by `wait` or by the next weight sync: the train workers must send it the weights. In
     pods that only generate, it starts beside the others, which serve its requests, and joins them at the first weight
-    sync after its start. Its pod may be lost as well, or not have joined Ray yet (minRolloutWorkers): Ray starts the
-    process when KubeRay has created the pod.
+    sync after its start. Its pod may be lost as well, or not have joined Ray yet (minRolloutWorkers), or not exist
+    until the job gets more pods (maxRolloutWorkers): Ray starts the process when KubeRay has created the pod.
     """
 
     sampling: Sampling
@@ -145,6 +145,10 @@ class Engines:
     def count_requests(self) -> dict[str, int]:
         """As in Router; empty before `start`. Any thread can call it."""
         return self.router.count_requests() if self._engines else {}
+
+    def count_devices(self) -> int:
+        """Count the devices of the engines that have the weights; 0 if colocated: they are the train workers'."""
+        return 0 if self._is_colocated else len(self._connected) * self._config.rollout.tensor_parallel_size
 
     def read_metrics(self) -> dict[int, list[Metric]]:
         """Read the engines' own metrics, by the number of the engine. Any thread can call it.

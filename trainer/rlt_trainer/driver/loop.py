@@ -17,7 +17,7 @@ from rlt_trainer.batches.recording import Recording
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.batches.update_result import UpdateResult
-from rlt_trainer.cluster.pods import count_devices
+from rlt_trainer.cluster.pods import count_train_workers, rollout_pods
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import EvaluationSet, PromptDataset
 from rlt_trainer.data.prompt import Prompt
@@ -225,9 +225,12 @@ class Trainer:
             lora=self.config.model.lora is not None,
             own_rows=training_batch.own_rows,
         )
-        metrics |= compute_speed_metrics(
-            spans, reports, work, engines=engine_reports, devices=count_devices(self.config)
-        )
+        generating = self.engines.count_devices()
+        devices = count_train_workers(self.config) + generating
+        metrics |= compute_speed_metrics(spans, reports, work, engines=engine_reports, devices=devices)
+        self.reporter.set_rollout_devices(generating)
+        if generating:
+            metrics["perf/rollout_pods"] = generating / rollout_pods(self.config).processes
         worker_spans = [span for report in [*reports, *engine_reports] for span in report.spans]
         self.reporter.spans([*spans, *worker_spans])
         multi_turn = self.config.rollout.multi_turn

@@ -93,6 +93,11 @@ class Reporter:
         """Set the number of steps."""
         self._publish(total_steps=total_steps)
 
+    def set_rollout_devices(self, count: int) -> None:
+        """Set the number of accelerators that only generate, which the time of the next step is divided by."""
+        if self._devices:
+            self._devices = self._devices._replace(rollout=count)
+
     def resumed(self, step: int, metrics: dict[str, float] | None) -> None:
         """Report that the run resumes after `step`.
 

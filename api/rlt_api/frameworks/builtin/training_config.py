@@ -33,6 +33,7 @@ def build_training_config(spec: RLTrainingJobSpec, run: Run) -> TrainingConfig:
         cpus_per_worker=count_cpus(workers),
         rollout_workers=engines.replicas if engines else 0,
         min_rollout_workers=engines.min_replicas if engines else None,
+        max_rollout_workers=engines.max_replicas if engines else None,
         rollout_devices_per_worker=count_devices(engines) if engines else 0,
         rollout_cpus_per_worker=count_cpus(engines) if engines else 1,
         model=spec.model,
