@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from websockets.asyncio.server import Request, Response, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 
 Message = dict[str, Any]
 TEXT = "not an object"
@@ -58,7 +59,7 @@ class Game:
         """Choose the number."""
         if data.get("task") == "invalid":
             return reject(task="unknown task")
-        self.number = data.get("number", data["seed"])
+        self.number = data["number"] if "number" in data else data["seed"]
         return observe(data.get("opening", ""), 99.0, is_done=data.get("task") == "done")
 
     async def step(self, data: Message, connection: ServerConnection) -> Message | str | bytes | None:

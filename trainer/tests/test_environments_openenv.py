@@ -25,7 +25,7 @@ from rlt_trainer.environments.conversations import Conversations
 from rlt_trainer.environments.openenv import check_openenv
 from rlt_trainer.rewards.outcome import Failure
 
-KEY = {"apiKey": {"name": "games", "key": "token"}}
+KEY: dict[str, Any] = {"apiKey": {"name": "games", "key": "token"}}
 TOKEN = "k3y-0f-the-games"
 
 

@@ -42,8 +42,8 @@ def find(folder: Path, before: Sequence[Sequence[float]], after: Sequence[Sequen
 
 
 def test_gains_and_losses_are_listed_by_size_with_the_responses_that_show_them(tmp_path: Path) -> None:
-    before = [[0, 1], [1, 1], [0, 0], [1, 0], [0.5, 0.5]]
-    after = [[1, 1], [0, 0], [1, 1], [0, 1], [0.5, 0.25]]
+    before: list[list[float]] = [[0, 1], [1, 1], [0, 0], [1, 0], [0.5, 0.5]]
+    after: list[list[float]] = [[1, 1], [0, 0], [1, 1], [0, 1], [0.5, 0.25]]
     found = find(tmp_path, before, after)
     assert (found.suite, found.step, found.prompts, found.won, found.lost) == ("math", 9, 5, 2, 2)
     assert [(each.index, each.base_score, each.score) for each in found.samples] == [

@@ -85,11 +85,12 @@ def warn_turns(spec: RLTrainingJobSpec) -> Iterator[str]:
             f"answer of its {source}; use 2 or more"
         )
     calls_tools = multi_turn.tools or multi_turn.agent
+    tools_or_server = multi_turn.tools or multi_turn.openenv
     for name, alias, has_effect, what in (
         ("format", "format", calls_tools, "tools or an agent"),
         ("reasoning_parser", "reasoningParser", calls_tools, "tools or an agent"),
         ("max_parallel_calls", "maxParallelCalls", multi_turn.tools, "tools"),
-        ("max_tool_response_length", "maxToolResponseLength", multi_turn.tools or multi_turn.openenv, "tools or openenv"),
+        ("max_tool_response_length", "maxToolResponseLength", tools_or_server, "tools or openenv"),
     ):
         if name in multi_turn.model_fields_set and not has_effect:
             value = getattr(multi_turn, name)

@@ -22,7 +22,7 @@ from rlt_trainer.environments.openenv_messages import (
     build_step,
     parse_answer,
 )
-from rlt_trainer.environments.session import Reply, SessionError
+from rlt_trainer.environments.session import Reply, SampledTurn, SessionError
 from rlt_trainer.environments.tool_session import shorten
 from rlt_trainer.pod_variables import read_variable
 
@@ -136,11 +136,11 @@ class OpenEnvSession:
                 raise SessionError("it ended the conversation before the first turn")
         return self._to_messages(answer.text) if answer.text else []
 
-    async def step(self, response: str) -> Reply:
+    async def step(self, turn: SampledTurn) -> Reply:
         """See Session. An action that the environment rejects is an observation: "error: ..."."""
         assert self._connection is not None
         try:
-            message = build_step(response, self._openenv)
+            message = build_step(turn.text, self._openenv)
         except ActionError as error:
             return Reply(self._to_messages(f"error: {error}"))
         async with self._limit("step"):
