@@ -1,6 +1,6 @@
 """Bytes that the output layer reads and writes for a token of the update, eager and compiled.
 
-Eager operations are counted as they run, with their arguments and results of the size of the logits. For compiled ones,
+Eager operations are counted as they run, with arguments and results as large as the logits. For compiled ones,
 inductor counts the buffers of each kernel. The matrix products are the same in both.
 """
 
@@ -63,7 +63,7 @@ def measure() -> Row:
 
 
 def count_eager(*, entropy: bool) -> tuple[float, float]:
-    """Return the bytes of a logit, and those of the matrix products."""
+    """Return the bytes of a logit, and the bytes of the matrix products."""
     with Counter() as counter:
         run_passes(LogitScale(), entropy=entropy)
     logits = TOKENS * VOCABULARY

@@ -1,7 +1,7 @@
 """spec.rolloutReplicas: the number of pods that only generate changes while the program runs.
 
 * which pods KubeRay deletes, and when the list of their names is emptied;
-* their end is not a disruption, and the attempt goes on;
+* their end is not a disruption, and the attempt continues;
 * pods that cannot be added are reported, and fail nothing.
 """
 

@@ -1,4 +1,4 @@
-"""A server of the tests that speaks OpenEnv's protocol: `python openenv_server.py SESSIONS [TOKEN]` prints its port.
+"""A server of the tests with OpenEnv's protocol: `python openenv_server.py SESSIONS [TOKEN]` prints its port.
 
 Its environment is a number to guess. The seed or the field `number` of a reset chooses it. Guesses that are not numbers
 select what a hostile server does. Written from openenv 0.10.0's openenv/core/env_server/http_server.py.

@@ -1,4 +1,4 @@
-"""Conversations with a real server that speaks OpenEnv's protocol, and with servers that do not."""
+"""Conversations with a real server with OpenEnv's protocol, and with servers that do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""spec.rollout.multiTurn: the names of the parsers of turns."""
+"""spec.rollout.multiTurn: the parsers' names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a turn: reasoning, content and calls, which vLLM's parsers find in processes of their own."""
+"""The parts of a turn: reasoning, content and calls, which vLLM's parsers find in separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax, entropy and gradient of a chunk of logits, eager or compiled.
+"""Softmax, entropy and gradient of the logits in a chunk, eager or compiled.
 
 Each eager operation reads and writes all logits of the chunk. torch.compile fuses them. Both forms are the same
 functions.
