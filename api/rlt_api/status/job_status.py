@@ -150,9 +150,9 @@ class SandboxStatus(ApiModel):
     """Number of pods that conversations use. A pending pod is neither ready nor claimed."""
     failed: Count = 0
     """Pods that were lost, and claims without a pod, in the latest step (sandbox/failed)."""
-    claim_seconds_p50: float | None = None
+    claim_seconds_p50: Annotated[float, Within(0, 10**9)] | None = None
     """Median time until a claim had its pod, in the latest step (sandbox/claim_seconds/p50)."""
-    claim_seconds_p99: float | None = None
+    claim_seconds_p99: Annotated[float, Within(0, 10**9)] | None = None
     """The same: 99 % of the claims (sandbox/claim_seconds/p99)."""
 
 
