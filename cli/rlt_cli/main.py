@@ -32,7 +32,7 @@ COMMANDS = {
     "wait": "Wait until a condition of a job is True, or until the job is deleted",
     "logs": "Show the log of a job or of one of its pods",
     "events": "Show the events of a job, its Ray cluster and its pods",
-    "ui": "Show runs on a page in the browser: metrics, rollouts, times and state",
+    "ui": "Show runs on a page in the browser: metrics, evaluations, rollouts, times, state and accelerator hours",
     "dashboard": "Open the Ray dashboard of a job on this machine",
     "exec": "Run a command in a pod of a job",
     "debug": "Attach a debugger to a breakpoint of a job",
