@@ -41,6 +41,7 @@ BUILT = {
     "core/rlt_core/knowledge/scan.py": "a literal word and a number of at most 6 digits",
     "core/rlt_core/knowledge/search.py": "a literal word",
     "core/rlt_core/targets/launch.py": "literal paths",
+    "trainer/rlt_trainer/environments/openenv_messages.py": "the job's pattern, in its own pods",
     "trainer/rlt_trainer/rewards/judge.py": "the job's pattern, in its own pods",
     "trainer/rlt_trainer/rewards/rules.py": "the job's pattern, in its own pods",
     "trainer/rlt_trainer/telemetry/peak_flops.py": "for the name of a device",

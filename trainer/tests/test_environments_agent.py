@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 from engine_calls import EngineCalls
 from openai import AsyncOpenAI, AuthenticationError
+from tool_conversations import multi_turn, open_parser
 
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.rollout import MultiTurn
@@ -292,9 +294,10 @@ def test_requests_after_the_end_of_an_episode_are_rejected() -> None:
 
     async def leave_request() -> None:
         limits = AgentLimits(8, 500, 500)
-        options: dict[str, Any] = {"seed": 0, "sampling": SAMPLING, "tokenizer": TOKENIZER, "format": "hermes"}
-        episode = AgentEpisode(sampler, AgentTranscript(TOKENIZER, None, limits), **options)
-        async with open_agent_server() as server:
+        async with open_agent_server() as server, AsyncExitStack() as stack:
+            parser = stack.enter_context(open_parser(multi_turn(environment="calculator")))
+            options: dict[str, Any] = {"seed": 0, "sampling": SAMPLING, "tokenizer": TOKENIZER, "parser": parser}
+            episode = AgentEpisode(sampler, AgentTranscript(TOKENIZER, None, limits), **options)
             with server.serve(episode) as key:
                 client = AsyncOpenAI(base_url=f"{server.base_url}/v1", api_key=key)
                 request = client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "a"}])

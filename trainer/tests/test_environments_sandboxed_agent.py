@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sandbox_servers import KEY, start_server
 from sandboxed_agents import ASK
-from tool_conversations import EOS, SAMPLING, TOKENIZER
+from tool_conversations import EOS, SAMPLING, TOKENIZER, multi_turn, open_parser
 
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.rollout import MultiTurn
@@ -190,12 +190,13 @@ def test_an_episode_goes_on_beside_a_flood_and_a_lost_pod(run: Run, monkeypatch:
 @asynccontextmanager
 async def open_episode(server: AgentServer, sandbox: Sandbox, text: str) -> AsyncIterator[tuple[SandboxedAgent, str]]:
     transcript = AgentTranscript(TOKENIZER, None, LIMITS)
-    options: dict[str, Any] = {"seed": 0, "sampling": SAMPLING, "tokenizer": TOKENIZER, "format": "hermes"}
-    episode = AgentEpisode(Answers(text), transcript, **options)
-    with server.serve(episode) as key:
-        agent = SandboxedAgent(sandbox, server, episode, LIMITS, 60.0)
-        await agent.open(key)
-        yield agent, key
+    with open_parser(multi_turn(environment="calculator")) as parser:
+        options: dict[str, Any] = {"seed": 0, "sampling": SAMPLING, "tokenizer": TOKENIZER, "parser": parser}
+        episode = AgentEpisode(Answers(text), transcript, **options)
+        with server.serve(episode) as key:
+            agent = SandboxedAgent(sandbox, server, episode, LIMITS, 60.0)
+            await agent.open(key)
+            yield agent, key
 
 
 async def test_the_key_of_another_episode_is_rejected() -> None:

@@ -7,16 +7,15 @@ a complete turn as it is done here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from transformers import PreTrainedTokenizerBase
-from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-from vllm.parser import Parser, ParserManager
-from vllm.parser.engine.adapters import ParserEngineToolAdapter
-from vllm.parser.engine.parser_engine_config import ParserState
-from vllm.tokenizers.hf import get_cached_tokenizer
 
 from rlt_trainer.environments.policy_request import cut_text
+
+if TYPE_CHECKING:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.parser import Parser
 
 HARMONY = ("openai", "openai_gptoss")
 """The parsers of gpt-oss, for which vLLM reads the model's type."""
@@ -41,6 +40,8 @@ class VllmParser:
 
     def __init__(self, format: str, reasoning_parser: str | None, tokenizer: PreTrainedTokenizerBase) -> None:
         """Raises ValueError if vLLM has no such parser, or if the parser rejects the tokenizer."""
+        from vllm.tokenizers.hf import get_cached_tokenizer
+
         self._tokenizer: Any = get_cached_tokenizer(cast("Any", tokenizer))  # vLLM's protocol has other signatures
         self._open(format, None, named=f"format: {format}")
         if reasoning_parser is not None:
@@ -48,6 +49,8 @@ class VllmParser:
             self._open(format, reasoning_parser, named=f"reasoningParser: {reasoning_parser}")
 
     def _open(self, format: str | None, reasoning_parser: str | None, *, named: str) -> None:
+        from vllm.parser import ParserManager
+
         try:
             found = ParserManager.get_parser(
                 tool_parser_name=format,
@@ -108,12 +111,17 @@ class VllmParser:
 
 
 def _build_request(tools: Sequence[Mapping[str, Any]]) -> ChatCompletionRequest:
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
     choice = {"tools": list(tools), "tool_choice": "auto"} if tools else {"tool_choice": "none"}
     return ChatCompletionRequest.model_validate({"messages": [], **choice})
 
 
 def find_marks(parser: Parser) -> list[str]:
     """Return the texts that begin calls."""
+    from vllm.parser.engine.adapters import ParserEngineToolAdapter
+    from vllm.parser.engine.parser_engine_config import ParserState
+
     tool_parser = parser.tool_parser
     if not isinstance(tool_parser, ParserEngineToolAdapter):
         marks = (getattr(tool_parser, name, None) for name in MARKS)
