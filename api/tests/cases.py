@@ -1146,7 +1146,7 @@ CASES = [
         "remove it, or use tensorParallelSize: 8",
     ),
     *(
-        Case("max-replicas", "spec.cluster.workers[1].maxReplicas", elastic() | {"scheduling": each}, "remove one")
+        Case("max-replicas", "spec.cluster.workers[1].maxReplicas", {**elastic(), "scheduling": each}, "remove one")
         for each in ({"queueName": "q"}, {"schedulerName": "volcano"}, {"schedulerName": "yunikorn", "gang": True})
     ),
     Case(
