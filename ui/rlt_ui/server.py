@@ -53,6 +53,7 @@ async def serve(source: Source, port: int, announce: Callable[[str], None], *, r
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
+        listener.listen()  # a browser can connect when it has the URL
         app = build_app(source, token, page, lambda: server.should_exit)
         config = uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=5, ws="none")
         server = uvicorn.Server(config)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,16 @@ async def test_each_server_has_a_random_path(folder: Path) -> None:
     first, second = (urlsplit(url).path for url in urls)
     assert first != second
     assert re.fullmatch(r"/[\w-]{20,}/", first)
+
+
+async def test_a_browser_can_connect_as_soon_as_the_url_is_printed(folder: Path) -> None:
+    def announce(url: str) -> None:
+        address = urlsplit(url)
+        socket.create_connection((address.hostname, address.port), timeout=60).close()
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        await server.serve(RunFolder(folder), 0, announce)
 
 
 @pytest.mark.parametrize("run", ["../sum-1", "sum-1/../../secret", "/etc", "sum-1/rollouts", "sum-2", "%2e%2e"])
