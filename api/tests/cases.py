@@ -1156,6 +1156,22 @@ CASES = [
         "set storage.claimName",
     ),
     Case("max-replicas", "spec.cluster.workers[0].maxReplicas", workers(maxReplicas=2), "remove it", cel=True),
+    Case(
+        "autoscale",
+        "spec.cluster.workers[1].maxReplicas",
+        elastic(maxReplicas=None, autoscale=True),
+        "add the largest number of pods, such as 4",
+        cel=True,
+    ),
+    Case(
+        "autoscale",
+        "spec.cluster.workers[1].autoscale",
+        {
+            **elastic(autoscale=True),
+            "observability.metricRules": {rule: {"action": "none"} for rule in ("generationBound", "trainingBound")},
+        },
+        "remove it",
+    ),
     Case("rollout-replicas", "spec.rolloutReplicas", {**elastic(), "rolloutReplicas": 9}, "use 8 or less", cel=True),
     Case("rollout-replicas", "spec.rolloutReplicas", {**elastic(), "rolloutReplicas": 1}, "use 2 or more", cel=True),
     Case("rollout-replicas", "spec.rolloutReplicas", {"rolloutReplicas": 1}, "remove it", cel=True),

@@ -127,6 +127,22 @@ def test_a_number_of_rollout_pods_is_proposed_with_its_arithmetic(rule: str, ste
     assert advice in broken.evidence
 
 
+def test_the_proposal_is_for_steps_with_the_same_number_of_pods() -> None:
+    steps = DEFAULTS["generationBound"].steps
+    four, eight = ({**phases(0.95, "gen"), "perf/rollout_pods": pods} for pods in (4.0, 8.0))
+    (broken,) = list_broken(replay([four] * steps), DEFAULTS)
+    assert (broken.pods, broken.proposed) == (4, 9)
+    assert list_broken(replay([four] * steps + [eight] * (steps - 1)), DEFAULTS) == []
+    (broken,) = list_broken(replay([four] * steps + [eight] * steps), DEFAULTS)
+    assert (broken.pods, broken.proposed) == (8, 17)
+
+
+@pytest.mark.parametrize("pods", [2.5, math.nan])
+def test_a_part_of_a_pod_gives_no_proposal(pods: float) -> None:
+    (broken,) = list_broken(replay([{**phases(0.95, "gen"), "perf/rollout_pods": pods}] * 20), DEFAULTS)
+    assert (broken.pods, broken.proposed) == (None, None)
+
+
 def test_the_evidence_is_constant_while_a_rule_is_broken() -> None:
     healthy = [{"actor/entropy": 0.5}] * 4
     falling = [{"actor/entropy": 0.009 / step} for step in range(1, 60)]

@@ -147,7 +147,10 @@ def _resolve(
     """The kept resolved spec with the fields of the job that can change, or the resolved spec to keep."""
     submitted = manifest.get("spec", {})
     if status.resolved_spec is not None:
-        mutable = json.dumps({key: submitted[key] for key in sorted(MUTABLE_FIELDS & submitted.keys())})
+        changing = {key: submitted[key] for key in MUTABLE_FIELDS & submitted.keys()}
+        if status.rollout_replicas and changing.get("rolloutReplicas") is None:
+            changing["rolloutReplicas"] = status.rollout_replicas
+        mutable = json.dumps(changing, sort_keys=True)
         is_short = len(status.resolved_spec) + len(mutable) <= MAX_KNOWN_CHARACTERS
         read = _read_known if is_short else _read_kept
         return replace(read(status.resolved_spec, mutable), runtime=status.runtime)

@@ -1,4 +1,4 @@
-"""The number of pods in the group that only generates: spec.rolloutReplicas, while the job runs. Pure.
+"""The number of pods in the group that only generates: spec.rolloutReplicas or autoscale, while the job runs. Pure.
 
 KubeRay deletes any pod of a group whose replicas are lowered, so the operator names those to delete. KubeRay 1.6 keeps
 the names in the RayCluster, and the operator removes them when the pods are gone: until then they tell apart the pods
@@ -63,6 +63,25 @@ def wants_more_pods(observed: Observed) -> bool:
     group = _find_elastic_group(observed)
     size = _find_size(observed, group)
     return group is not None and size is not None and size.replicas < group.replicas
+
+
+def choose_replicas(observed: Observed) -> int | None:
+    """The number for a group with autoscale: what a broken rule proposes, within the group's bounds, or the recorded
+    one.
+
+    A rule needs its number of steps with the same pods, so that a number that has not been reached, and a report from
+    before the last change, change nothing.
+    """
+    group = _find_elastic_group(observed)
+    kept = observed.job.status.rollout_replicas
+    report = observed.ray.progress if observed.ray else None
+    if group is None or not group.autoscale or report is None or not is_scalable(observed):
+        return kept
+    proposed = next((each.proposed for each in report.broken_rules if each.pods == group.replicas), None)
+    if proposed is None or group.min_replicas is None or group.max_replicas is None:
+        return kept
+    chosen = min(max(proposed, group.min_replicas), group.max_replicas)
+    return kept if chosen == group.replicas else chosen
 
 
 def is_scalable(observed: Observed) -> bool:

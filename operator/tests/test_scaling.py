@@ -23,11 +23,11 @@ from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator.cache.cache import Cache
 from rlt_operator.conditions import Event, find_condition
 from rlt_operator.manifests import parse_ray_cluster
-from rlt_operator.observation import GroupSize, NamespaceUse, Observed, Pod
+from rlt_operator.observation import GroupSize, NamespaceUse, Observed, Pod, Ray
 from rlt_operator.reconcile.plan import plan
 from rlt_operator.reconcile.reported_step import keep_undisturbed
 from rlt_operator.reconcile.scale import scale_group
-from rlt_operator.scaling import Scaling, build_patch
+from rlt_operator.scaling import Scaling, build_patch, choose_replicas
 
 TRAIN, ENGINES = (
     {"name": name, "resources": {"cpu": "1", "memory": "4Gi"}, **numbers}
@@ -69,9 +69,9 @@ def size(replicas: int, *deleting: Pod) -> tuple[GroupSize, ...]:
     return (GroupSize("train", 1), GroupSize("engines", replicas, tuple(each.name for each in deleting)))
 
 
-def running(*pods: Pod, groups: tuple[GroupSize, ...] = size(3)) -> Observed:
+def running(*pods: Pod, groups: tuple[GroupSize, ...] = size(3), spec: dict[str, Any] = SPEC) -> Observed:
     """A job with three engines whose program runs."""
-    fresh = Observed(o.job(SPEC))
+    fresh = Observed(o.job(spec))
     return o.after(replace(fresh, cluster=o.cluster(groups=groups), pods=(HEAD, TRAINER, *pods), ray=o.running(40)))
 
 
@@ -80,6 +80,27 @@ def wants(observed: Observed, replicas: int) -> Observed:
     status = observed.job.status
     stored = o.manifest({**SPEC, "rolloutReplicas": replicas}) | {"status": status.to_json()}
     return replace(observed, job=parse_job(stored))
+
+
+AUTOSCALED = {**SPEC, "cluster": {**SPEC["cluster"], "workers": [TRAIN, {**ENGINES, "autoscale": True}]}}
+
+
+def reports(pods: int, proposed: int | None, *, spec: dict[str, Any] = AUTOSCALED) -> Observed:
+    """A job with three engines, whose program reports a broken rule for `pods` pods with this proposal."""
+    broken = {"rule": "generationBound", "evidence": "0.95", "pods": pods, "proposed": proposed}
+    return replace(running(OLDEST, OLD, NEW, spec=spec), ray=program(broken_rules=[broken]))
+
+
+def program(**changes: Any) -> Ray:
+    return replace(o.running(), progress=o.report(50, **changes))
+
+
+def follow(observed: Observed, **changes: Any) -> tuple[RLTrainingJobStatus, Scaling | None]:
+    """The status after a reconciliation, and the change of the RayCluster in the next one."""
+    stored = plan(observed, o.NOW).status
+    assert stored
+    manifest = o.manifest({**AUTOSCALED, **changes}) | {"status": stored.to_json()}
+    return stored, scaling_of(replace(observed, job=parse_job(manifest)))
 
 
 def status_of(observed: Observed) -> RLTrainingJobStatus:
@@ -185,6 +206,48 @@ def test_a_suspended_job_keeps_the_number_for_its_next_attempt() -> None:
     groups = build_ray_cluster(suspended.job, suspended.job.spec)["spec"]["workerGroupSpecs"]
     numbers = [[group[key] for key in ("minReplicas", "replicas", "maxReplicas")] for group in groups]
     assert numbers == [[1, 1, 1], [1, 5, 5]]
+
+
+@pytest.mark.parametrize(("proposed", "replicas"), [(4, 4), (9, 5), (2, 2), (1, 1)])
+def test_autoscale_sets_the_proposed_number_within_the_bounds(proposed: int, replicas: int) -> None:
+    observed = reports(3, proposed)
+    assert scaling_of(observed) is None, "the number is stored first"
+    status, change = follow(observed)
+    assert status.rollout_replicas == replicas
+    assert change is not None
+    assert change.replicas == replicas
+
+
+def test_a_chosen_number_stays_until_the_program_has_its_pods_and_a_rule_is_broken_again() -> None:
+    before = reports(3, 4)
+    chosen, _ = follow(before)
+    again = replace(before, job=parse_job(o.manifest(AUTOSCALED) | {"status": chosen.to_json()}))
+    for ray in (reports(3, 5).ray, program(), None):
+        assert choose_replicas(replace(again, ray=ray)) == 4
+    assert choose_replicas(replace(again, ray=reports(4, 5).ray)) == 5
+
+
+def test_the_next_attempt_starts_with_the_chosen_number() -> None:
+    chosen, _ = follow(reports(3, 4))
+    job = parse_job(o.manifest(AUTOSCALED) | {"status": chosen.to_json()})
+    assert job.spec
+    assert [group.replicas for group in job.spec.cluster.workers] == [1, 4]
+
+
+def test_the_number_of_the_user_has_precedence() -> None:
+    _, change = follow(reports(3, 4), rolloutReplicas=2)
+    assert change == scaled(2, NEW)
+    _, change = follow(reports(3, 4), rolloutReplicas=None)
+    assert change == scaled(4)
+
+
+def test_a_proposal_changes_nothing_without_autoscale_or_for_another_number() -> None:
+    assert choose_replicas(reports(3, 4, spec=SPEC)) is None
+    assert choose_replicas(reports(2, 4)) is None
+    assert choose_replicas(reports(3, None)) is None
+    assert choose_replicas(reports(3, 3)) is None
+    admitted = replace(reports(3, 4), cluster=o.cluster(groups=size(3), suspend=False))
+    assert choose_replicas(admitted) is None, "Kueue would evict the RayCluster"
 
 
 @pytest.mark.parametrize(("use", "text"), [

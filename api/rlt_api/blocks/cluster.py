@@ -36,6 +36,7 @@ class WorkerGroup(ApiModel):
             "!has(self.maxReplicas) || !has(self.replicas) || self.maxReplicas >= self.replicas",
             "maxReplicas must not be less than replicas",
         ),
+        ("!has(self.autoscale) || !self.autoscale || has(self.maxReplicas)", "autoscale needs maxReplicas"),
     )
 
     name: DnsLabel = "workers"
@@ -54,6 +55,10 @@ class WorkerGroup(ApiModel):
     """Maximum of spec.rolloutReplicas, which changes the number of pods while the job runs. It needs minReplicas and an
     engine in each pod, and no queue or gang, which start a fixed number of pods. Limits of the runtime on replicas
     apply to it as well. Default: the number of pods does not change."""
+    autoscale: bool = False
+    """Set the number of pods to what metricRules.generationBound and trainingBound propose, within minReplicas and
+    maxReplicas. Each rule needs its number of steps in succession with the same number of pods, which is the cooldown.
+    status.rolloutReplicas has the number. spec.rolloutReplicas has precedence. It needs maxReplicas."""
     resources: Resources | None = None
     """Resources of each pod. Default: the pool's."""
     accelerator: Accelerator | None = None

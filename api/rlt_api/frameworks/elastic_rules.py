@@ -24,6 +24,7 @@ from rlt_api.spec.objects import is_on_volume, list_objects
 
 ONLY_FOR = "the group of rollout.workerGroup, with rollout.mode separate and framework builtin"
 INVOLVED = (TYPE, "spec.rollout.mode", "spec.rollout.workerGroup")
+METRIC_RULES = "spec.observability.metricRules"
 TENSOR_PARALLEL = "spec.rollout.tensorParallelSize"
 
 
@@ -87,6 +88,21 @@ def validate_max_replicas(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(field, str(maximum), message, fix, rule=rule, involved=involved, edits=remove(field))
 
 
+def validate_autoscale(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """autoscale needs maxReplicas, and a rule that proposes a number."""
+    rules = spec.observability.metric_rules
+    for index, group in enumerate(spec.cluster.workers):
+        path = f"spec.cluster.workers[{index}]"
+        field = f"{path}.autoscale"
+        if group.autoscale and group.max_replicas is None:
+            fix = f"add the largest number of pods, such as {group.replicas}"
+            yield required(f"{path}.maxReplicas", "autoscale", fix, group.replicas, rule="autoscale", involved=(field,))
+        elif group.autoscale and rules.generation_bound.action == rules.training_bound.action == "none":
+            one = "action of generationBound or trainingBound other than none"
+            involved = tuple(f"{METRIC_RULES}.{rule}.action" for rule in ("generationBound", "trainingBound"))
+            yield effect_only_with(field, one, value=True, rule="autoscale", involved=involved)
+
+
 def validate_rollout_replicas(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """rolloutReplicas needs a group with maxReplicas, and is from its minReplicas to its maxReplicas."""
     wanted = spec.rollout_replicas
@@ -126,4 +142,4 @@ def _count_engine_pods(spec: RLTrainingJobSpec, group: WorkerGroup) -> int:
     return max(1, spec.rollout.tensor_parallel_size // devices)
 
 
-RULES = (validate_min_replicas, validate_max_replicas, validate_rollout_replicas)
+RULES = (validate_min_replicas, validate_max_replicas, validate_autoscale, validate_rollout_replicas)

@@ -147,6 +147,10 @@ class BrokenMetricRule(ApiModel):
     """Its field in spec.observability.metricRules."""
     evidence: Sentence
     """The metric and its value at the first step beyond the threshold."""
+    pods: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Number of pods that only generate."""
+    proposed: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """The number that generationBound and trainingBound propose instead of `pods`."""
 
 
 class GateResult(ApiModel):

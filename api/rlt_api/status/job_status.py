@@ -464,6 +464,8 @@ class RLTrainingJobStatus(StatusModel):
     """The Ray cluster, while it exists."""
     sandboxes: SandboxStatus | None = None
     """The sandbox pods, while the Ray cluster exists."""
+    rollout_replicas: Count | None = None
+    """Number of pods of a group with autoscale, from its first change on. spec.rolloutReplicas has precedence."""
     restarts: Count | None = None
     """Number of new attempts after a failure."""
     disruptions: Count | None = None

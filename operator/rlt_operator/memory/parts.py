@@ -24,6 +24,7 @@ from rlt_operator.memory.clocks import (
 from rlt_operator.memory.disruption import update_disruption
 from rlt_operator.memory.preflight import keep_preflight_results, remember_passed_preflight
 from rlt_operator.observation import Observed
+from rlt_operator.scaling import choose_replicas
 from rlt_operator.verdict import Verdict
 
 Remember = Callable[[Observed, Verdict, datetime], object]
@@ -63,6 +64,11 @@ def count_sandboxes(observed: Observed, verdict: Verdict, now: datetime) -> Sand
     return old.model_copy(update={"ready": pool.ready, "claimed": pool.claimed})
 
 
+def keep_rollout_replicas(observed: Observed, verdict: Verdict, now: datetime) -> int | None:
+    """The number of pods of a group with autoscale. The next reconciliation changes the RayCluster."""
+    return choose_replicas(observed)
+
+
 PARTS: dict[str, Remember] = {
     "start_time": keep_start_time,
     "pending_since": run_pending_clock,
@@ -81,5 +87,6 @@ PARTS: dict[str, Remember] = {
     "pause": keep_pause,
     "findings": keep_findings,
     "sandboxes": count_sandboxes,
+    "rollout_replicas": keep_rollout_replicas,
 }
 """Field of the status, and what computes its new value. `pending_since` is status.pendingSince."""

@@ -53,6 +53,15 @@ TRAINING = ("old_log_prob", "ref", "teacher", "values", "update_critic", "update
 """Phases of a step, as in timing_s/PHASE."""
 
 
+class Proposal(NamedTuple):
+    """Another number of pods that only generate."""
+
+    pods: int
+    """Their number at the step."""
+    proposed: int
+    arithmetic: str
+
+
 class Streak(NamedTuple):
     """Steps in succession whose values are beyond the threshold of a rule."""
 
@@ -61,8 +70,10 @@ class Streak(NamedTuple):
     value: float
     """Its value."""
     length: int
-    advice: str = ""
-    """The proposal of a number of pods, from its metrics."""
+    pods: float | None = None
+    """Pods that only generate, at each of its steps."""
+    proposal: Proposal | None = None
+    """From the metrics of the first one."""
 
 
 class BestValidation(NamedTuple):
@@ -95,6 +106,9 @@ class BrokenRule(NamedTuple):
     rule: str
     evidence: str
     """The metric, its value at the first step beyond the threshold, and that step. It is constant until the end."""
+    pods: int | None = None
+    proposed: int | None = None
+    """Pods that only generate, and the number that the rule proposes."""
 
 
 def record(
@@ -109,7 +123,9 @@ def record(
         value = values[rule]
         before = streaks.pop(rule, None)
         if is_beyond(rule, value, limits[rule].threshold):
-            streak = before or _begin(rule, step, value, metrics, limits[rule].threshold)
+            streak = _begin(rule, step, value, metrics, limits[rule].threshold)
+            if before and before.pods == streak.pods:
+                streak = before
             streaks[rule] = streak._replace(length=streak.length + 1)
     norm = metrics.get("actor/grad_norm")
     scores = _read_validation(metrics)
@@ -134,10 +150,13 @@ def forget_streaks(history: MetricHistory) -> MetricHistory:
 
 def list_broken(history: MetricHistory, limits: Mapping[str, Limit]) -> list[BrokenRule]:
     """The rules that are broken at the latest step."""
-    return [
-        BrokenRule(rule, _describe(rule, history.streaks[rule], limit))
+    broken = [
+        (rule, history.streaks[rule], limit)
         for rule, limit in limits.items()
         if rule in history.streaks and history.streaks[rule].length >= limit.steps
+    ]
+    return [
+        BrokenRule(rule, _describe(rule, streak, limit), *(streak.proposal or ())[:2]) for rule, streak, limit in broken
     ]
 
 
@@ -217,31 +236,32 @@ def _measure_truncation(metrics: Mapping[str, float]) -> float | None:
 
 
 def _begin(rule: str, step: int, value: float, metrics: Mapping[str, float], threshold: float) -> Streak:
-    pods = _read(metrics, ("perf/rollout_pods",))
     wanted = {"generationBound": _allow_wait, "trainingBound": _fill_wait}.get(rule)
-    advice = propose_pods(metrics, pods, wanted(metrics, threshold), threshold) if wanted and pods else ""
-    return Streak(step, value, 0, advice)
+    pods = _read(metrics, ("perf/rollout_pods",)) if wanted else None
+    proposal = propose_pods(metrics, pods, wanted(metrics, threshold), threshold) if wanted and pods else None
+    return Streak(step, value, 0, pods, proposal)
 
 
-def propose_pods(metrics: Mapping[str, float], pods: float, wait: float, threshold: float) -> str:
+def propose_pods(metrics: Mapping[str, float], pods: float, wait: float, threshold: float) -> Proposal | None:
     """The number of pods that only generate with which the training waits for `wait` seconds, with the arithmetic.
 
     The time of the generation is taken to be inversely proportional to it, and the part beside the training to be the
-    same. Empty if no other number has this effect.
+    same. None if no other number has this effect, or if a pod has only a part of its engines.
     """
     waited = _read(metrics, ("timing_s/gen",)) or 0.0
     beside = _read(metrics, ("overlap_s/gen",)) or 0.0
     step = _read(metrics, ("timing_s/step",)) or 0.0
-    if wait + beside <= 0:
-        return ""
+    if wait + beside <= 0 or pods != int(pods):
+        return None
     wanted = max(1, math.ceil(pods * (waited + beside) / (wait + beside) - 1e-9))
     if wanted == pods:
-        return ""
+        return None
     overlap = f" and {beside:.4g} s beside the training" if beside else ""
-    return (
-        f". With {pods:.4g} rollout pods, the generation took {waited:.4g} s of the step's {step:.4g} s{overlap}: "
+    arithmetic = (
+        f"With {pods:.4g} rollout pods, the generation took {waited:.4g} s of the step's {step:.4g} s{overlap}: "
         f"{wanted} pods (spec.rolloutReplicas) would bring the share to {threshold:.4g}"
     )
+    return Proposal(int(pods), wanted, arithmetic)
 
 
 def _allow_wait(metrics: Mapping[str, float], threshold: float) -> float:
@@ -292,7 +312,8 @@ def _describe(rule: str, streak: Streak, limit: Limit) -> str:
     unit = "validations" if rule == "rewardHacking" else "steps"
     value = f"{streak.value:.4g}"
     threshold = f"{limit.threshold:.4g}"
+    advice = f". {streak.proposal.arithmetic}" if streak.proposal else ""
     return (
         f"Since step {streak.step}, for {limit.steps} {unit} or more, {VALUES[rule]} is {side} {threshold}: "
-        f"{value} at step {streak.step}{streak.advice}"
+        f"{value} at step {streak.step}{advice}"
     )

@@ -137,7 +137,7 @@ class Reporter:
         self._publish(
             step=step,
             sandboxes=_build_sandbox_report(metrics),
-            broken_rules=[BrokenMetricRule(rule=each.rule, evidence=each.evidence) for each in broken],
+            broken_rules=[BrokenMetricRule.model_validate(each._asdict()) for each in broken],
             seconds_per_step=sum(self._durations) / len(self._durations),
             longest_step_seconds=max(seconds, self._report.longest_step_seconds or 0),
             tokens_per_second=metrics["perf/total_num_tokens"] / seconds,
