@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from rlt_pod.report.step_phases import GENERATION, TRAINING, describe_idle
+
 
 class Limit(NamedTuple):
     """When a rule is broken."""
@@ -48,9 +50,6 @@ MIN_TRUNCATED_LENGTH = 16
 KL = ("actor/kl_loss", "actor/reward_kl_penalty", "critic/kl")
 ENTROPY = ("actor/entropy", "actor/entropy_loss")
 REWARD = ("critic/rewards/mean", "critic/score/mean")
-GENERATION = ("gen",)
-TRAINING = ("old_log_prob", "ref", "teacher", "values", "update_critic", "update_actor")
-"""Phases of a step, as in timing_s/PHASE."""
 
 
 class Streak(NamedTuple):
@@ -62,7 +61,7 @@ class Streak(NamedTuple):
     """Its value."""
     length: int
     advice: str = ""
-    """The proposal of a number of pods, from its metrics."""
+    """What to change, from its metrics."""
 
 
 class BestValidation(NamedTuple):
@@ -220,6 +219,8 @@ def _begin(rule: str, step: int, value: float, metrics: Mapping[str, float], thr
     pods = _read(metrics, ("perf/rollout_pods",))
     wanted = {"generationBound": _allow_wait, "trainingBound": _fill_wait}.get(rule)
     advice = propose_pods(metrics, pods, wanted(metrics, threshold), threshold) if wanted and pods else ""
+    if rule == "idleAccelerators":
+        advice = describe_idle(metrics)
     return Streak(step, value, 0, advice)
 
 
