@@ -21,8 +21,9 @@ TIMEOUT_S = 10
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the result in JSON: problem and fix, or null and "", the clock's skew in seconds, and an upload's speed in MB/s.
-    Skew and speed are null if unknown.
+    """Print the result in JSON: problem and fix, or null and "", the clock's skew, and the speed of an upload.
+
+    The skew is in seconds, the speed in MB/s. They are null if unknown.
 
     The exit code is 1 with a problem.
     """
