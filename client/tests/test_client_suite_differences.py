@@ -32,7 +32,8 @@ def simulate(seed: int, gain: float, prompts: int = PROMPTS) -> Samples:
 
 
 def test_a_difference_has_the_interval_of_the_trainer() -> None:
-    base, other = simulate(1, 0.0), simulate(2, 0.2)
+    base = simulate(1, 0.0)
+    other = simulate(2, 0.2)
     expected = find_differences({"mean": compute_mean(other.scores)}, {"mean": compute_mean(base.scores)})["mean"]
     ((found,),) = compare_suites([{"math": base.summarize(0)}, {"math": other.summarize(5)}]).values()
     assert found
