@@ -140,7 +140,48 @@ def test_the_proposal_is_for_steps_with_the_same_number_of_pods() -> None:
 @pytest.mark.parametrize("pods", [2.5, math.nan])
 def test_a_part_of_a_pod_gives_no_proposal(pods: float) -> None:
     (broken,) = list_broken(replay([{**phases(0.95, "gen"), "perf/rollout_pods": pods}] * 20), DEFAULTS)
-    assert (broken.pods, broken.proposed) == (None, None)
+    assert broken.proposed is None
+
+
+TIMES = {"timing_s/step": 95.0, "timing_s/gen": 30.0, "timing_s/update_actor": 8.0, "timing_s/update_weights": 2.0}
+SEPARATE = {**TIMES, "perf/idle_share": 0.6, "perf/rollout_pods": 2.0, "timing_s/old_log_prob": 20.0}
+
+
+@pytest.mark.parametrize(
+    ("step", "advice"),
+    [
+        (
+            {**TIMES, "perf/idle_share": 0.6, "timing_s/reward": 45.0, "timing_s/adv": 10.0},
+            "40 s of 100 s used the accelerators. Of the other 60 s, reward took 45 s (75%): raise spec.rewards[].conc",
+        ),
+        (
+            {**TIMES, "perf/idle_share": 0.6, "timing_s/save_checkpoint": 30.0, "timing_s/reward": 25.0},
+            "Of the other 60 s, save_checkpoint took 30 s (50%): raise spec.checkpoint.saveFreq",
+        ),
+        (
+            {**TIMES, "timing_s/step": 45.0, "perf/idle_share": 0.6, "timing_s/reward": 5.0},
+            "the time between two steps took 55 s (92%): raise spec.cluster.head.resources.cpu",
+        ),
+        (
+            SEPARATE,
+            "Of the step's 95 s, the accelerators that train were idle for 65 s, 30 s of them in gen, and those that "
+            "only generate for 63 s, 28 s of them in updates and log-probabilities: set spec.rollout.staleness",
+        ),
+        (
+            {**SEPARATE, "overlap_s/gen": 20.0},
+            "only generate for 43 s, 28 s of them in updates and log-probabilities: "
+            "move replicas to the group that generates",
+        ),
+        ({**SEPARATE, "overlap_s/gen": 1.0, "timing_s/gen": 5.0}, "move replicas to the group that trains"),
+        ({**TIMES, "perf/idle_share": 1.0}, ""),
+        ({"perf/idle_share": 0.6, "timing_s/step": 95.0}, ""),
+    ],
+)
+def test_idle_accelerators_are_explained_with_the_arithmetic(step: Metrics, advice: str) -> None:
+    (broken,) = list_broken(replay([step] * 20), DEFAULTS)
+    assert broken.rule == "idleAccelerators"
+    assert advice in broken.evidence
+    assert broken.evidence.endswith("at step 1") == (not advice)
 
 
 def test_the_evidence_is_constant_while_a_rule_is_broken() -> None:

@@ -34,7 +34,10 @@ def steps(metric: str, values: str) -> Series:
 
 
 def parts(**values: str) -> Series:
-    names = (f'rlt_job_accelerator_seconds{{namespace="demo", name="sum", phase="{phase}"}}' for phase in values)
+    names = (
+        f'rlt_job_accelerator_seconds{{namespace="demo", name="sum", role="colocated", phase="{phase}"}}'
+        for phase in values
+    )
     return dict(zip(names, values.values(), strict=True))
 
 

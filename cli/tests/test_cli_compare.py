@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,27 @@ def runs(tmp_path: Path) -> list[str]:
     slow = write_run(tmp_path / "slow", slope=0.01, learning_rate=1e-6)
     fast = write_run(tmp_path / "fast", slope=0.02, learning_rate=2e-6, steps=20)
     return [slow, fast]
+
+
+def write_scores(run: str, score: float, prompts: int = 20) -> None:
+    file = Path(run) / "evaluation/math/scores.json"
+    file.parent.mkdir(parents=True)
+    scores = {f"{number}-a": [score, 1] for number in range(prompts)}
+    file.write_text(json.dumps({"step": 20, "prompts": scores}))
+
+
+def test_suites_have_their_paired_difference(runs: list[str]) -> None:
+    assert "SUITE" not in rlt(*runs).stdout
+    write_scores(runs[0], 0.5)
+    write_scores(runs[1], 0.75)
+    lines = rlt(*runs).stdout.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("SUITE"))
+    assert [re.split(" {3,}", line) for line in lines[start : start + 2]] == [
+        ["SUITE", "RUN", "COMMON PROMPTS", "slow", "MEAN", "DIFFERENCE (95% INTERVAL)"],
+        ["math", "fast", "20", "0.5", "0.75", "+0.2500 (+0.2500 to +0.2500)"],
+    ]
+    (difference,) = json.loads(rlt(*runs, "-o", "json").stdout)["suites"]["math"]
+    assert difference == {"prompts": 20, "base": 0.5, "value": 0.75, "low": 0.25, "high": 0.25}
 
 
 def rlt(*arguments: str) -> Result:

@@ -38,6 +38,7 @@ def rows(outcome: Outcome) -> list[str]:
     ("outcome", "cells", "survived"),
     [
         (RANK, ["`ProgramFailed`", "4", "yes", "63", "2", "the same"], True),
+        (replace(RANK, usage_error=-0.011), ["`ProgramFailed`", "4", "yes", "63", "2", "the same"], False),
         (replace(RANK, named_s=20.0), ["`ProgramFailed`", "20", "no", "63", "2", "the same"], True),
         (replace(RANK, named_s=None), ["`ProgramFailed`", "not named", "no", "63", "2", "the same"], False),
         (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -21,6 +21,7 @@ from rlt_api.status.job_status import Phase, Progress, RLTrainingJobStatus
 from rlt_core.children.sandboxes import get_sandbox
 from rlt_core.job import Job
 from rlt_operator.conditions import get_reason
+from rlt_operator.usage_roles import count_by_role, divide_by_role
 
 ENDED_S = 120.0
 """Time after the end of a job in which its series remain: four scrapes of the chart's ServiceMonitor."""
@@ -39,8 +40,8 @@ GAUGES = {
 }
 """Name of a gauge without its prefix -> help text."""
 USAGE = (
-    "Accelerators that the pods held, times seconds, by what the accelerators did. The sum never falls. At the end of "
-    "an attempt, a part moves to lost."
+    "Accelerators that the pods held, times seconds, by their role and by what they did. The sum never falls. At the "
+    "end of an attempt, a part moves to lost."
 )
 SANDBOXES = "Sandbox pods by state: ready, claimed by conversations, or missing from poolSize."
 
@@ -55,8 +56,10 @@ class _Recorded:
     pods: tuple[str, ...]
     ended: datetime | None
     values: dict[str, float | None]
-    usage: dict[str, int]
-    """Parts of status.usage.by -> accelerator seconds."""
+    roles: dict[str, int]
+    """Number of accelerators by role."""
+    usage: dict[tuple[str, str], float]
+    """Role and part of status.usage.by -> accelerator seconds."""
     sandboxes: dict[str, int]
     """State of sandbox pods -> their number."""
 
@@ -71,6 +74,7 @@ class JobMetrics(Collector):
         """Replace what is recorded of a job. `pods`: the names of its RayCluster's pods."""
         ended = datetime.fromisoformat(status.completion_time) if status.completion_time else None
         framework = job.spec.framework.type if job.spec else "unknown"
+        roles = count_by_role(job.spec) if job.spec else {"unknown": 0}
         self._jobs[job.namespace, job.name] = _Recorded(
             uid=job.uid,
             framework=framework,
@@ -80,7 +84,8 @@ class JobMetrics(Collector):
             pods=tuple(pods),
             ended=ended,
             values=_list_values(status),
-            usage=_list_usage(status),
+            roles=roles,
+            usage=_list_usage(status, roles),
             sandboxes=_list_sandboxes(job, status),
         )
 
@@ -89,7 +94,7 @@ class JobMetrics(Collector):
         recorded = self._jobs.get((namespace, name))
         if recorded:
             values = {**recorded.values, **_list_progress(status.progress)}
-            self._jobs[namespace, name] = replace(recorded, values=values, usage=_list_usage(status))
+            self._jobs[namespace, name] = replace(recorded, values=values, usage=_list_usage(status, recorded.roles))
 
     def forget(self, namespace: str, name: str) -> None:
         """Remove a job that no longer exists."""
@@ -111,7 +116,7 @@ class JobMetrics(Collector):
         current = GaugeMetricFamily("rlt_job_phase", "1 for the phase that the job is in.", labels=[*key, "phase"])
         found = GaugeMetricFamily("rlt_job_finding", "1 for each finding of the job.", labels=[*key, "code"])
         pods = GaugeMetricFamily("rlt_job_pod_info", "1 for each pod of the job's RayCluster.", labels=[*key, "pod"])
-        usage = GaugeMetricFamily("rlt_job_accelerator_seconds", USAGE, labels=[*key, "phase"])
+        usage = GaugeMetricFamily("rlt_job_accelerator_seconds", USAGE, labels=[*key, "role", "phase"])
         sandboxes = GaugeMetricFamily("rlt_job_sandboxes", SANDBOXES, labels=[*key, "state"])
         gauges = {name: GaugeMetricFamily(f"rlt_job_{name}", text, labels=key) for name, text in GAUGES.items()}
         for job, recorded in jobs.items():
@@ -127,8 +132,8 @@ class JobMetrics(Collector):
             for name, value in recorded.values.items():
                 if value is not None and not math.isnan(value):
                     gauges[name].add_metric(job, value)
-            for phase_name, seconds in recorded.usage.items():
-                usage.add_metric([*job, phase_name], seconds)
+            for labels, seconds in recorded.usage.items():
+                usage.add_metric([*job, *labels], seconds)
             for state, number in recorded.sandboxes.items():
                 sandboxes.add_metric([*job, state], number)
         yield from (info, current, found, pods, usage, sandboxes, *gauges.values())
@@ -154,8 +159,8 @@ def _list_sandboxes(job: Job, status: RLTrainingJobStatus) -> dict[str, int]:
     return {"ready": found.ready, "claimed": found.claimed, "missing": missing}
 
 
-def _list_usage(status: RLTrainingJobStatus) -> dict[str, int]:
-    return status.usage.by.model_dump() if status.usage else {}
+def _list_usage(status: RLTrainingJobStatus, roles: Mapping[str, int]) -> dict[tuple[str, str], float]:
+    return divide_by_role(status.usage.by.model_dump(), roles) if status.usage else {}
 
 
 def _list_progress(progress: Progress | None) -> dict[str, float | None]:

@@ -89,7 +89,7 @@ def test_the_usage_has_a_series_for_each_part_and_follows_the_reports() -> None:
     assert "rlt_job_accelerator_seconds{" not in metrics.render().decode()
     metrics.JOBS.record_report(JOB.namespace, JOB.name, status(0.9, usage=USAGE))
     text = metrics.render().decode()
-    assert 'rlt_job_accelerator_seconds{name="sum",namespace="demo",phase="generate"} 200.0' in text
+    assert 'rlt_job_accelerator_seconds{name="sum",namespace="demo",phase="generate",role="colocated"} 200.0' in text
     assert text.count("rlt_job_accelerator_seconds{") == len(UsageParts.model_fields)
 
 

@@ -209,6 +209,8 @@ ATTEMPTS = st.fixed_dictionaries(
         ),
         "end": st.sampled_from(["FAILED", "STOPPED", "SUCCEEDED", "a lost cluster"]),
         "terminates": st.integers(0, 60),
+        "suspended": st.sampled_from(["", "between the pods", "before the program"]),
+        "in place": st.integers(0, 2),
     }
 )
 
@@ -216,49 +218,72 @@ ATTEMPTS = st.fixed_dictionaries(
 @settings(deadline=None, max_examples=300)
 @given(st.lists(ATTEMPTS, min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_the_parts_add_up_to_what_the_pods_held(attempts: list[dict[str, Any]], random: Any) -> None:
-    """Over histories in which the operator does not write, or is down, at most changes: it writes once each attempt
-    is ready and when pods end."""
+    """Over attempts, suspensions and restarts in place. The operator does not write, or is down, at most changes: it
+    writes once each attempt is ready and when pods end."""
     job = History()
     queued = 0
+    suspended = 0
     starting = 0
     for number, attempt in enumerate(attempts):
         job.wait(attempt["wait"])  # suspended, or before the next attempt
         job.bind(f"a-{number}")
         job.wait(attempt["between"])
+        queued += EACH * attempt["between"]
         if random.random() < 0.5:
             job.write()
+        if attempt["suspended"] == "between the pods":
+            suspended += EACH * attempt["terminates"]
+            _release(job, attempt["terminates"])
+            continue
         job.bind(f"b-{number}")
         job.wait(attempt["start"])
-        queued += EACH * attempt["between"]
         starting += 2 * EACH * attempt["start"]
-        job.change(ray=training(None, stage="preparing"))
-        job.write()
-        spent = dict.fromkeys(PHASES, 0)
-        committed = 0
-        for *seconds, left, saves, writes in attempt["steps"]:
-            job.wait(sum(seconds))
-            spent = {name: spent[name] + each for name, each in zip(PHASES, seconds, strict=True)}
-            total = sum(spent.values())
-            committed = total if saves else committed
-            job.change(ray=training(phases(total - committed, **spent)))
-            if writes:
-                job.write()
-            job.wait(left)
-            if left and random.random() < 0.5:
-                job.write()
-            spent["idle"] += left
+        if attempt["suspended"]:
+            _release(job, attempt["terminates"])
+            continue
+        for _ in range(attempt["in place"]):
+            _run(job, attempt, random)
+            _end(job, "FAILED")
+            job.write()
+            job.wait(attempt["between"])  # the same pods, which are idle until the next program starts
+        _run(job, attempt, random)
         _end(job, attempt["end"])
-        job.write()
-        job.wait(attempt["terminates"])
-        job.release()
-        job.write()
+        _release(job, attempt["terminates"])
     usage = job.usage
     assert usage
     assert usage.accelerator_seconds == sum(usage.by.model_dump().values()) == job.held
+    assert sum(sum(day.by.model_dump().values()) for day in usage.days) == job.held
     assert min(usage.by.model_dump().values()) >= 0
-    assert usage.by.queued == queued
+    assert queued <= usage.by.queued <= queued + suspended
     assert usage.by.starting >= starting
     assert usage.run is None
+
+
+def _run(job: History, attempt: dict[str, Any], random: Any) -> None:
+    """A program that prepares and trains."""
+    job.change(ray=training(None, stage="preparing"))
+    job.write()
+    spent = dict.fromkeys(PHASES, 0)
+    committed = 0
+    for *seconds, left, saves, writes in attempt["steps"]:
+        job.wait(sum(seconds))
+        spent = {name: spent[name] + each for name, each in zip(PHASES, seconds, strict=True)}
+        total = sum(spent.values())
+        committed = total if saves else committed
+        job.change(ray=training(phases(total - committed, **spent)))
+        if writes:
+            job.write()
+        job.wait(left)
+        if left and random.random() < 0.5:
+            job.write()
+        spent["idle"] += left
+
+
+def _release(job: History, terminates: int) -> None:
+    job.write()
+    job.wait(terminates)
+    job.release()
+    job.write()
 
 
 def _end(job: History, end: Any) -> None:

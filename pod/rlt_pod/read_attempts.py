@@ -3,7 +3,7 @@
     list DIRECTORY            one JSON object for each file below attempts/: path, size, time
     show DIRECTORY PATH SIZE  a JSON object with path, size and what is shown, then the last SIZE bytes of the file
     pack DIRECTORY SIZE       the ends of all files, as a compressed tar archive in base64
-    records DIRECTORY SIZE    the same for config, metrics and the latest rollouts of the run
+    records DIRECTORY SIZE    the same for config, metrics, scores of suites and the latest rollouts of the run
 
 DIRECTORY is the run directory. PATH is relative to attempts/; without a number it is the latest attempt's. The
 program has no imports outside of the standard library (Python 3.8 or later), because it runs in the image of the job.
@@ -50,10 +50,11 @@ def find_files(attempts: Path) -> list[Path]:
 
 
 def find_records(run: Path) -> list[Path]:
-    """Config, metrics and the latest rollouts of a run."""
+    """Config, metrics, scores of suites and the latest rollouts of a run."""
     numbered = [(file.stem[len("step-") :], file) for file in (run / "rollouts").glob("step-*.jsonl")]
     rollouts = sorted((int(number), file) for number, file in numbered if number.isdigit())
     files = [run / "config.json", run / "metrics.jsonl", run / "metrics.jsonl.1", *(file for _, file in rollouts[-1:])]
+    files += sorted((run / "evaluation").glob("*/scores.json"))
     return [file for file in files if file.is_file() and not file.is_symlink()]
 
 

@@ -42,9 +42,11 @@ GPU_USE = (
 """Without honor_labels, Prometheus renames the labels of the exporter."""
 RAY_GPU_USE = "max by (namespace, job, pod) (max_over_time(ray_node_gpus_utilization[15m]))"
 POD_OF_JOB = 'max by (namespace, job, pod) (label_replace(rlt_job_pod_info, "job", "$1", "name", "(.+)"))'
-IDLE_SECONDS = 'max by (namespace, name) (delta(rlt_job_accelerator_seconds{phase="idle"}[1h]))'
+IDLE_SECONDS = (
+    'sum by (namespace, name) (max by (namespace, name, role) (delta(rlt_job_accelerator_seconds{phase="idle"}[1h])))'
+)
 HELD_SECONDS = (
-    "sum by (namespace, name) (max by (namespace, name, phase) (delta(rlt_job_accelerator_seconds[1h]))) > 1800"
+    "sum by (namespace, name) (max by (namespace, name, role, phase) (delta(rlt_job_accelerator_seconds[1h]))) > 1800"
 )
 """At least half an accelerator over the hour: a job that has just started has no meaningful share."""
 SANDBOXES = 'max by (namespace, job) (label_replace(rlt_job_sandboxes{{state="{}"}}, "job", "$1", "name", "(.+)"))'

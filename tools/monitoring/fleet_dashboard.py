@@ -6,7 +6,7 @@ from monitoring.dashboard_queries import ANNOTATIONS, NAME, RUNNING, VARIABLES, 
 from monitoring.grafana import Dashboard, Panel, Query, Row
 
 RUNNING_GPUS = f'max by (namespace, name) (rlt_job_gpus{{namespace=~"$namespace"}}) * {RUNNING}'
-PARTS = 'max by (namespace, name, phase) (rlt_job_accelerator_seconds{namespace=~"$namespace"})'
+PARTS = 'max by (namespace, name, role, phase) (rlt_job_accelerator_seconds{namespace=~"$namespace"})'
 HELD = f"sum by (namespace, name) ({PARTS})"
 
 # fmt: off

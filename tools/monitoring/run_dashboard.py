@@ -105,10 +105,10 @@ THROUGHPUT = Row(
         Panel("Tokens per second", "Prompt and response tokens of the latest step per second, over all workers.",
               (query_driver("rlt_trainer_tokens_per_second"),), minimum=0),
         Panel("Use of accelerators",
-              "Accelerator hours since the start of the job, by phase. Idle: held and unused. Lost: repeated after an "
-              "attempt that ended early.",
-              (Query(f"max by (phase) (rlt_job_accelerator_seconds{NAME}) / 3600", "{{phase}}"),), stacked=True,
-              minimum=0, requires="accelerators"),
+              "Accelerator hours since the start of the job, by role and phase. Idle: held and unused. Lost: repeated "
+              "after an attempt that ended early.",
+              (Query(f"max by (role, phase) (rlt_job_accelerator_seconds{NAME}) / 3600", "{{role}} {{phase}}"),),
+              stacked=True, minimum=0, requires="accelerators"),
         Panel("MFU", "Share of the peak FLOPS of the devices in the update of the actor.",
               (query_driver("rlt_trainer_model_flops_utilization"),), unit="percentunit",
               requires="accelerators with a known peak", minimum=0),

@@ -180,6 +180,8 @@ def test_the_command_of_the_preflight_names_cause_field_and_skew(
     assert found[1] in facts.fix
     assert facts.skew is not None
     assert abs(facts.skew) < 60
+    assert (facts.speed is not None and facts.speed > 0) == (facts.problem is None)
+    assert facts.problem or not [name for name in open_s3(f"s3://{bucket}/x", server).list("") if ".check" in name]
 
 
 def test_failed_requests_are_repeated(server: str, url: str, tmp_path: Path) -> None:

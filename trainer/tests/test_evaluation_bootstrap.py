@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlt_trainer.evaluation.bootstrap import MIN_PROMPTS, Interval, find_differences, find_intervals
-from rlt_trainer.evaluation.estimates import Estimate, compute_best, compute_mean
+from rlt_trainer.evaluation.estimates import Estimate, compute_best, compute_majority, compute_mean
 
 SEEDS = 1000
 PROMPTS = 64
@@ -24,21 +24,25 @@ def coverage(intervals: list[Interval], true: float) -> float:
 
 
 def test_the_intervals_cover_the_true_value_in_95_percent_of_1000_seeds() -> None:
-    found: dict[str, list[Interval]] = {"mean": [], "best": [], "difference": []}
+    found: dict[str, list[Interval]] = {"mean": [], "best": [], "maj": [], "difference": []}
     for seed in range(SEEDS):
         generator = np.random.default_rng(seed)
         rates = generator.beta(*SHAPE, size=(PROMPTS, 1))
         base = (generator.random((PROMPTS, N)) < rates).astype(np.float64)
         current = (generator.random((PROMPTS, N)) < rates + GAIN * (1 - rates)).astype(np.float64)
         mean = {"mean": compute_mean(base)}
-        intervals = find_intervals({**mean, "best": compute_best(base, 2)})
+        answers = np.where(base == 1, 0, generator.integers(1, 3, size=base.shape))  # two wrong ones
+        intervals = find_intervals({**mean, "best": compute_best(base, 2), "maj": compute_majority(base, answers, 3)})
         intervals["difference"] = find_differences({"mean": compute_mean(current)}, mean)["mean"]
         for name, interval in intervals.items():
             found[name].append(interval)
     a, b = SHAPE
     rate = a / (a + b)
     square = rate * (a + 1) / (a + b + 1)
-    true = {"mean": rate, "best": 2 * rate - square, "difference": GAIN * (1 - rate)}
+    cube = square * (a + 2) / (a + b + 2)
+    # maj@3: three or two correct answers, or a third of the cases in which all three differ
+    majority = cube + 3 * (square - cube) + (rate - 2 * square + cube) / 2
+    true = {"mean": rate, "best": 2 * rate - square, "maj": majority, "difference": GAIN * (1 - rate)}
     assert {name: coverage(found[name], true[name]) for name in found} == pytest.approx(
         dict.fromkeys(found, 0.95), abs=0.02
     )

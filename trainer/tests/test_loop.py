@@ -15,6 +15,7 @@ import pytest
 from in_process import train
 
 from rlt_api.blocks.model import Model, SeededModel
+from rlt_api.spec.suite_scores import SuiteScores
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_trainer.algorithms import user_functions
@@ -254,6 +255,8 @@ def test_a_run_with_two_suites_equals_one_without(make_config: MakeConfig, tmp_p
     steps = {suite: sorted(file.stem for file in (folder / suite).glob("*.parquet")) for suite in ("sampled", "greedy")}
     assert steps == {"sampled": ["step-0", "step-1", "step-2", "step-3"], "greedy": ["step-2", "step-3"]}
     assert json.loads((folder / "sampled/changes.json").read_text())["step"] == 3
+    by_prompt = SuiteScores.model_validate_json((folder / "sampled/scores.json").read_text())
+    assert by_prompt == read_samples(folder / "sampled/step-3.parquet").summarize(3)
     assert not (folder / "greedy/changes.json").exists()  # it has no evaluation before the first step
     last = json.loads((tmp_path / "with" / METRICS_FILE).read_text().splitlines()[-1])
     scores = {name for name in last if name.startswith("val-core/") and "/mean@" in name}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlt.metric_text import WINDOW, draw_sparkline, format_number
 from rlt.report.comparison import Comparison, Row
+from rlt.report.suite_differences import LEVEL, MIN_PROMPTS, SuiteDifference
 from rlt_cli.table import format_table, wrap
 
 MISSING = "-"
@@ -27,6 +28,8 @@ def format_comparison(comparison: Comparison, labels: Sequence[str], width: int 
         else "The configuration is the same.",
         _format_rows("METRIC", comparison.metrics, labels, width),
     ]
+    if comparison.suites:
+        sections.append(_format_suites(comparison.suites, labels, width))
     if comparison.reward is not None:
         title = f"UNTIL REWARD {format_number(comparison.reward)}"
         sections.append(_format_rows(title, comparison.reached, labels, width))
@@ -66,6 +69,26 @@ def _format_rows(title: str, rows: Sequence[Row], labels: Sequence[str], width: 
         for row in shown
     ]
     return format_table((title, *labels), cells, width) if cells else ""
+
+
+def _format_suites(
+    suites: Mapping[str, Sequence[SuiteDifference | None]], labels: Sequence[str], width: int | None
+) -> str:
+    """A line for each suite and each run after the first one: means over the common prompts, and the difference."""
+    rows = [
+        (suite, label, each.prompts, *map(format_number, (each.base, each.value)), _format_interval(each))
+        for suite, differences in suites.items()
+        for label, each in zip(labels[1:], differences, strict=True)
+        if each
+    ]
+    header = ("SUITE", "RUN", "COMMON PROMPTS", labels[0], "MEAN", f"DIFFERENCE ({LEVEL:.0%} INTERVAL)")
+    return format_table(header, rows, width)
+
+
+def _format_interval(difference: SuiteDifference) -> str:
+    if difference.low is None or difference.high is None:
+        return f"{difference.value - difference.base:+.4f} (under {MIN_PROMPTS} prompts: no interval)"
+    return f"{difference.value - difference.base:+.4f} ({difference.low:+.4f} to {difference.high:+.4f})"
 
 
 def _format_value(value: float | None, first: float | None, is_compared: bool) -> str:

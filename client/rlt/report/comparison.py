@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
+from rlt.report.suite_differences import SuiteDifference, compare_suites
 from rlt.report.summary import (
     MetricSummary,
     compute_throughput,
@@ -44,6 +45,8 @@ class Comparison:
     reached: tuple[Row, ...]
     """Steps and seconds until the mean reward of ten steps is `reward`."""
     throughput: tuple[Row, ...]
+    suites: Mapping[str, tuple[SuiteDifference | None, ...]]
+    """Suite -> the differences of the other runs to the first one, over the prompts that both have."""
     summaries: tuple[Mapping[str, MetricSummary], ...]
     """The metrics of each run by label."""
 
@@ -69,6 +72,9 @@ class Comparison:
             "reward": self.reward,
             "reached": rows(self.reached),
             "throughput": rows(self.throughput),
+            "suites": {
+                name: [each and asdict(each) for each in differences] for name, differences in self.suites.items()
+            },
         }
 
 
@@ -97,6 +103,7 @@ def compare_runs(runs: Sequence[Run], reward: float | None = None) -> Comparison
             Row("seconds of all steps", tuple(each.total_seconds for each in speeds)),
             *(Row(f"share of {phase}", tuple(share.get(phase) for share in shares)) for phase in phases),
         ),
+        suites=compare_suites([run.scores for run in runs]),
         summaries=tuple(summaries),
     )
 

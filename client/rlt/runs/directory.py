@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlt.errors import UnavailableError
 from rlt.runs.rollouts import Rollout
+from rlt.runs.suite_results import read_scores
+from rlt_api.spec.suite_scores import SuiteScores
 from rlt_api.spec.training_config import CONFIG_VERSION
 from rlt_pod.report.extremes import select_extremes
 from rlt_pod.report.step_history import CONTINUED, METRICS_FILE
@@ -51,6 +53,8 @@ class RunRecords:
     rollouts_step: int | None
     notes: tuple[str, ...]
     """What is missing, and why."""
+    scores: Mapping[str, SuiteScores] = field(default_factory=dict)
+    """Suite -> the scores of its newest evaluation, from a run directory."""
 
 
 def is_run_directory(path: Path) -> bool:
@@ -66,11 +70,12 @@ def read_run_directory(path: Path) -> RunRecords:
     notes: list[str] = []
     config = read_config(path, notes)
     steps = read_steps(path, notes)
+    scores = read_scores(path, notes)
     step = find_latest_rollouts(path)
     lines = iterate_json_lines(path / ROLLOUTS / f"step-{step}.jsonl", MAX_ROLLOUTS_BYTES, notes) if step else ()
     if not step:
         notes.append(f"No {ROLLOUTS} are recorded.")
-    return RunRecords(config, steps, select_extremes(map(shorten, lines), NUM_EXTREMES), step, tuple(notes))
+    return RunRecords(config, steps, select_extremes(map(shorten, lines), NUM_EXTREMES), step, tuple(notes), scores)
 
 
 def read_steps(path: Path, notes: list[str]) -> list[Step]:

@@ -20,6 +20,7 @@ from rlt.runs.rollouts import Rollout
 from rlt.runs.suite_results import read_gates
 from rlt_api.findings.masking import mask_json, mask_text
 from rlt_api.spec.plain_secrets import find_secrets
+from rlt_api.spec.suite_scores import SuiteScores
 from rlt_api.status.conditions import ConditionType
 from rlt_api.validation.resolved_spec import get_resolved_spec
 from rlt_core.job import Manifest
@@ -54,6 +55,8 @@ class Run:
     """As status.attempts."""
     gates: Sequence[Mapping[str, Any]] = ()
     """The results of the suites with promoteIf, from a run directory: suite, passed (None: unknown) and evidence."""
+    scores: Mapping[str, SuiteScores] = field(default_factory=dict)
+    """Suite -> the scores of its newest evaluation, from a run directory or a volume."""
     notes: tuple[str, ...] = ()
     """What is missing, and why."""
     details: Mapping[str, str] = field(default_factory=dict)
@@ -230,6 +233,7 @@ def _mask(records: RunRecords, run: Run, known: Sequence[str]) -> Run:
         findings=mask(run.findings),
         attempts=mask(run.attempts),
         gates=mask(run.gates),
+        scores=records.scores,
         notes=mask(records.notes),
         details=mask(run.details),
     )

@@ -1,4 +1,4 @@
-"""Run a job, inject a fault, and measure: time to name it, time to recover, steps lost, and the result."""
+"""Run a job, inject a fault, and measure: time to name it, time to recover, steps lost, the result, and the usage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlt_e2e.chaos import volume
+from rlt_e2e.chaos import usage, volume
 from rlt_e2e.chaos.faults import Fault, Injected
 from rlt_e2e.chaos.jobs import FAULT_AFTER, build_job
 from rlt_e2e.chaos.pods import Target
@@ -41,6 +41,7 @@ class Run:
     attempted: float | None = None
     """When the status had the first attempt that ended early."""
     injection: Future[Injected] | None = None
+    held: usage.Held = field(default_factory=usage.Held)
     ended: float = 0.0
 
 
@@ -75,11 +76,20 @@ class Outcome:
     """Steps that were repeated."""
     same_result: bool
     took_s: float
+    usage_error: float = 0.0
+    """Difference between status.usage and the accelerator seconds that the pods held, as a share of these."""
 
     @property
     def is_survived(self) -> bool:
-        """Whether the fault was named, if there was anything to name, and the job has the undisturbed result."""
-        return self.phase == "Succeeded" and self.same_result and (self.named_s is not None or not self.expected)
+        """Whether the fault was named, if there was anything to name, the job has the undisturbed result, and its usage
+        adds up."""
+        is_named = self.named_s is not None or not self.expected
+        return self.phase == "Succeeded" and self.same_result and is_named and self.is_counted
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether status.usage has what the pods held."""
+        return abs(self.usage_error) <= usage.MAX_ERROR
 
 
 def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: int) -> tuple[Run, Result]:
@@ -99,6 +109,7 @@ def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: i
     policy = fault.restart_policy if fault else "Recreate"
     minimum = fault.min_rollout_pods if fault else None
     job = build_job(name, rollout_pods=rollout_pods, min_rollout_pods=minimum, restart_policy=policy)
+    usage.reserve(cluster, namespace, job)
     run = Run(time.monotonic(), job)
     try:
         with ThreadPoolExecutor() as pool:
@@ -134,6 +145,7 @@ def measure(fault: Fault, run: Run, result: Result, expected: Result) -> Outcome
         lost_steps=len(run.lines) - len({line["step"] for _, line in run.lines}),
         same_result=result.metrics == compared and result.weights == expected.weights,
         took_s=round(run.ended - run.began, 1),
+        usage_error=round(usage.compute_error(run.job, run.held), 4),
     )
 
 
@@ -175,6 +187,7 @@ def _follow(run: Run, target: Target, fault: Fault | None, pool: ThreadPoolExecu
             next_status = now + STATUS_INTERVAL_S
             with suppress(ValueError):  # the API server is stopped
                 run.job = read_job(target.cluster, target.namespace, target.job)
+        run.held.observe(target, time.time())
         status = run.job.get("status", {})
         if status.get("attempts") and not run.attempted:
             run.attempted = now
@@ -185,7 +198,7 @@ def _follow(run: Run, target: Target, fault: Fault | None, pool: ThreadPoolExecu
                 run.named = now
                 run.text = text
                 pool.submit(injected.respond)
-        if status.get("phase") in TERMINAL and (injected or not fault):
+        if status.get("phase") in TERMINAL and usage.is_released(run.job) and (injected or not fault):
             run.ended = now
         if now > run.began + TIMEOUT_S:
             raise TimeoutError(f"{target.job} did not end within {TIMEOUT_S:.0f} s: {json.dumps(status)}")

@@ -25,9 +25,10 @@ def describe_outcome(outcome: Outcome) -> str:
         named = f"named after {outcome.named_s:.0f} s"
     recovered = "no step after it" if outcome.recovered_s is None else f"next step after {outcome.recovered_s:.0f} s"
     result = "same result" if outcome.same_result else "OTHER RESULT"
+    counted = f"usage {outcome.usage_error:+.1%}{'' if outcome.is_counted else ' NOT COUNTED'}"
     return (
         f"{outcome.fault:12} {outcome.victim}: {named}, {recovered}, {outcome.lost_steps} steps repeated, "
-        f"{outcome.phase}, {result}, {outcome.took_s:.0f} s in all\n             {outcome.text}"
+        f"{outcome.phase}, {result}, {counted}, {outcome.took_s:.0f} s in all\n             {outcome.text}"
     )
 
 

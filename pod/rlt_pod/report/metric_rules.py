@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from rlt_pod.report.step_phases import GENERATION, TRAINING, describe_idle
+
 
 class Limit(NamedTuple):
     """When a rule is broken."""
@@ -48,18 +50,6 @@ MIN_TRUNCATED_LENGTH = 16
 KL = ("actor/kl_loss", "actor/reward_kl_penalty", "critic/kl")
 ENTROPY = ("actor/entropy", "actor/entropy_loss")
 REWARD = ("critic/rewards/mean", "critic/score/mean")
-GENERATION = ("gen",)
-TRAINING = ("old_log_prob", "ref", "teacher", "values", "update_critic", "update_actor")
-"""Phases of a step, as in timing_s/PHASE."""
-
-
-class Proposal(NamedTuple):
-    """Another number of pods that only generate."""
-
-    pods: int
-    """Their number at the step."""
-    proposed: int
-    arithmetic: str
 
 
 class Streak(NamedTuple):
@@ -72,8 +62,10 @@ class Streak(NamedTuple):
     length: int
     pods: float | None = None
     """Pods that only generate, at each of its steps."""
-    proposal: Proposal | None = None
-    """From the metrics of the first one."""
+    proposed: int | None = None
+    """The number that its first step proposes instead."""
+    advice: str = ""
+    """What to change, from the metrics of its first step."""
 
 
 class BestValidation(NamedTuple):
@@ -156,7 +148,8 @@ def list_broken(history: MetricHistory, limits: Mapping[str, Limit]) -> list[Bro
         if rule in history.streaks and history.streaks[rule].length >= limit.steps
     ]
     return [
-        BrokenRule(rule, _describe(rule, streak, limit), *(streak.proposal or ())[:2]) for rule, streak, limit in broken
+        BrokenRule(rule, _describe(rule, streak, limit), int(streak.pods) if streak.pods else None, streak.proposed)
+        for rule, streak, limit in broken
     ]
 
 
@@ -237,12 +230,14 @@ def _measure_truncation(metrics: Mapping[str, float]) -> float | None:
 
 def _begin(rule: str, step: int, value: float, metrics: Mapping[str, float], threshold: float) -> Streak:
     wanted = {"generationBound": _allow_wait, "trainingBound": _fill_wait}.get(rule)
-    pods = _read(metrics, ("perf/rollout_pods",)) if wanted else None
-    proposal = propose_pods(metrics, pods, wanted(metrics, threshold), threshold) if wanted and pods else None
-    return Streak(step, value, 0, pods, proposal)
+    if wanted is None:
+        return Streak(step, value, 0, advice=describe_idle(metrics) if rule == "idleAccelerators" else "")
+    pods = _read(metrics, ("perf/rollout_pods",))
+    proposed, advice = propose_pods(metrics, pods, wanted(metrics, threshold), threshold) if pods else (None, "")
+    return Streak(step, value, 0, pods, proposed, advice)
 
 
-def propose_pods(metrics: Mapping[str, float], pods: float, wait: float, threshold: float) -> Proposal | None:
+def propose_pods(metrics: Mapping[str, float], pods: float, wait: float, threshold: float) -> tuple[int | None, str]:
     """The number of pods that only generate with which the training waits for `wait` seconds, with the arithmetic.
 
     The time of the generation is taken to be inversely proportional to it, and the part beside the training to be the
@@ -252,16 +247,15 @@ def propose_pods(metrics: Mapping[str, float], pods: float, wait: float, thresho
     beside = _read(metrics, ("overlap_s/gen",)) or 0.0
     step = _read(metrics, ("timing_s/step",)) or 0.0
     if wait + beside <= 0 or pods != int(pods):
-        return None
+        return None, ""
     wanted = max(1, math.ceil(pods * (waited + beside) / (wait + beside) - 1e-9))
     if wanted == pods:
-        return None
+        return None, ""
     overlap = f" and {beside:.4g} s beside the training" if beside else ""
-    arithmetic = (
-        f"With {pods:.4g} rollout pods, the generation took {waited:.4g} s of the step's {step:.4g} s{overlap}: "
+    return wanted, (
+        f". With {pods:.4g} rollout pods, the generation took {waited:.4g} s of the step's {step:.4g} s{overlap}: "
         f"{wanted} pods (spec.rolloutReplicas) would bring the share to {threshold:.4g}"
     )
-    return Proposal(int(pods), wanted, arithmetic)
 
 
 def _allow_wait(metrics: Mapping[str, float], threshold: float) -> float:
@@ -312,8 +306,7 @@ def _describe(rule: str, streak: Streak, limit: Limit) -> str:
     unit = "validations" if rule == "rewardHacking" else "steps"
     value = f"{streak.value:.4g}"
     threshold = f"{limit.threshold:.4g}"
-    advice = f". {streak.proposal.arithmetic}" if streak.proposal else ""
     return (
         f"Since step {streak.step}, for {limit.steps} {unit} or more, {VALUES[rule]} is {side} {threshold}: "
-        f"{value} at step {streak.step}{advice}"
+        f"{value} at step {streak.step}{streak.advice}"
     )

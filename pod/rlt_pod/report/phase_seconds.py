@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from rlt_pod.report.metric_rules import TRAINING
+from rlt_pod.report.step_phases import TRAINING
 
 MAX_ENDS = 1000
 """Number of steps since the latest checkpoint whose ends are kept."""

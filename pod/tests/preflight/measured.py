@@ -112,7 +112,7 @@ DATA = Data(
     facts=(data_facts("head"), *map(data_facts, PODS)),
     folders=tuple(Folder(pod, None, (), 100 * GiB) for pod in ("head", *PODS)),
     has_chat_template=True,
-    buckets=tuple(BucketFacts(pod, None, skew=0.4) for pod in ("head", *PODS)),
+    buckets=tuple(BucketFacts(pod, None, skew=0.4, speed=120.0) for pod in ("head", *PODS)),
 )
 
 

@@ -415,6 +415,17 @@ def test_a_message_names_few_pods_and_the_check_lists_all() -> None:
     assert len(check.pods) == 9
 
 
+def test_a_usable_bucket_has_the_speed_of_the_slowest_pod() -> None:
+    head, *others = DATA.buckets
+    check = check_all(replace(DATA, buckets=(replace(head, speed=0.31), *others)))["bucket"]
+    assert (check.result, check.message.rpartition(". ")[2]) == (
+        "passed",
+        "The slowest upload, of head, had 0.31 MB/s.",
+    )
+    unknown = tuple(replace(each, speed=None) for each in DATA.buckets)
+    assert "MB/s" not in check_all(replace(DATA, buckets=unknown))["bucket"].message
+
+
 def test_bus_bandwidth_is_computed_as_in_nccl_tests() -> None:
     """doc/PERFORMANCE.md: for an all-reduce, algbw times 2 (n - 1) / n."""
     assert compute_bus_bandwidth(8 * 10**9, 1.0, ranks=8) == pytest.approx(8e9 * 7 / 4)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 from rlt_trainer.bucket.objects import BucketError, Objects
 
 _log = logging.getLogger(__name__)
+
+SPEED_BYTES = 8 * 2**20
 
 
 def check_bucket(objects: Objects) -> None:
@@ -24,6 +30,20 @@ def check_bucket(objects: Objects) -> None:
             )
     finally:
         objects.delete([key])
+
+
+def measure_speed(objects: Objects) -> float:
+    """Upload an object of SPEED_BYTES, delete it, and return the MB/s of the upload. Raises BucketError."""
+    key = f".check-{uuid4().hex}"
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "random")
+        file.write_bytes(os.urandom(SPEED_BYTES))
+        start = time.perf_counter()
+        try:
+            objects.put(key, file)
+            return SPEED_BYTES / 1e6 / (time.perf_counter() - start)
+        finally:
+            objects.delete([key])
 
 
 def abort_leftovers(objects: Objects) -> None:

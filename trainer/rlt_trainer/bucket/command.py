@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from rlt_api.spec.training_config import RunBucket
-from rlt_trainer.bucket.check import check_bucket
+from rlt_trainer.bucket.check import check_bucket, measure_speed
 from rlt_trainer.bucket.objects import BucketError
 from rlt_trainer.bucket.s3 import S3Objects, get_server
 from rlt_trainer.extras import explain_missing
@@ -21,7 +21,9 @@ TIMEOUT_S = 10
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the result in JSON: problem and fix, or null and "", and the clock's skew in seconds, or null if unknown.
+    """Print the result in JSON: problem and fix, or null and "", the clock's skew, and the speed of an upload.
+
+    The skew is in seconds, the speed in MB/s. They are null if unknown.
 
     The exit code is 1 with a problem.
     """
@@ -33,15 +35,18 @@ def main(arguments: Sequence[str]) -> int:
     skew = measure_skew(get_server(bucket))
     problem = None
     fix = ""
+    speed = None
     if missing := explain_missing("bucket", "storage.bucket"):
         problem, _, fix = missing.partition(": ")
     else:
         try:
-            check_bucket(S3Objects(bucket, max_retries=MAX_RETRIES))
+            objects = S3Objects(bucket, max_retries=MAX_RETRIES)
+            check_bucket(objects)
+            speed = measure_speed(objects)
         except BucketError as error:
             problem = error.problem.rstrip(".")
             fix = error.fix
-    print(json.dumps({"problem": problem, "fix": fix, "skew": skew}))
+    print(json.dumps({"problem": problem, "fix": fix, "skew": skew, "speed": speed}))
     return int(problem is not None)
 
 

@@ -38,6 +38,7 @@ def score_suites(
         batch = generate(suite.rows.prompts, suite.settings)
         samples = Samples.of(batch, suite.settings.responses_per_prompt)
         run.write_evaluation(suite.name, step, partial(write_samples, samples, batch), find_superseded)
+        run.write_scores(suite.name, partial(samples.summarize, step))
         has_base = suite.name in compare and step > 0
         base_file = get_evaluation_file(run.path, suite.name, 0)
         base = read_base(base_file) if has_base else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlt_api.spec.suite_scores import MAX_PROMPTS, PromptScores, SuiteScores
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.data.final_answer import extract_final_answer
 from rlt_trainer.data.prompt import Prompt
@@ -58,6 +60,12 @@ class Samples:
         common = [(row, rows[key]) for row, key in enumerate(self._keys()) if key in rows]
         pairs = np.array(common, dtype=np.int64).reshape(-1, 2)
         return self.select(pairs[:, 0]), base.select(pairs[:, 1])
+
+    def summarize(self, step: int) -> SuiteScores:
+        """Return the scores by prompt after `step`, of at most MAX_PROMPTS prompts."""
+        parts = zip(self._keys(), np.nansum(self.scores, axis=1), np.isfinite(self.scores).sum(axis=1), strict=True)
+        found = {f"{index}-{each}": PromptScores(float(total), int(n)) for (index, each), total, n in parts if n}
+        return SuiteScores(step=step, prompts=dict(islice(found.items(), MAX_PROMPTS)))
 
     def _keys(self) -> list[tuple[int, str]]:
         return list(zip(self.indices.tolist(), self.ids.tolist(), strict=True))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlt_api.spec.suite_changes import SuiteChanges
+from rlt_api.spec.suite_scores import SuiteScores
 from rlt_api.spec.training_config import TrainingConfig, dump_config
 from rlt_pod.report.append import append
 from rlt_pod.report.step_history import METRICS_FILE
@@ -25,6 +26,7 @@ ROLLOUTS = "rollouts"
 EVALUATIONS = "evaluation"
 GATES = "gates.json"
 CHANGES = "changes.json"
+SCORES = "scores.json"
 RECORDINGS = "recordings"
 
 _log = logging.getLogger(__name__)
@@ -47,8 +49,8 @@ def get_changes_file(run: Path, suite: str) -> Path:
 
 class RunDirectory:
     """Contains config.json, metrics.jsonl, spans.jsonl, rollouts/step-N.jsonl, checkpoints/ and export/. If the job
-    enables them, also evaluation/SUITE/step-N.parquet, evaluation/SUITE/changes.json, evaluation/gates.json, images/,
-    recordings/, profiles/, tensorboard/ and wandb/.
+    enables them, also evaluation/SUITE/step-N.parquet, evaluation/SUITE/changes.json and scores.json,
+    evaluation/gates.json, images/, recordings/, profiles/, tensorboard/ and wandb/.
 
     A directory that cannot be written fails the run at the start (ValueError). Later failures, such as a full disk,
     never stop the training: the first failure of each file is logged, and each write is tried again. A resumed run
@@ -140,6 +142,11 @@ class RunDirectory:
         """Replace the changes of a suite with those that `find` returns."""
         file = get_changes_file(self.path, suite)
         self._try_write(CHANGES, lambda: _replace(file, _to_json_line(find().to_json())))
+
+    def write_scores(self, suite: str, collect: Callable[[], SuiteScores]) -> None:
+        """Replace the scores of a suite's newest evaluation with those that `collect` returns."""
+        file = self.path / EVALUATIONS / suite / SCORES
+        self._try_write(SCORES, lambda: _replace(file, _to_json_line(collect().to_json())))
 
     def write_gates(self, step: int, gates: Mapping[str, Any]) -> None:
         """Write the gates of the suites after `step`: dataclasses by suite."""

@@ -33,6 +33,10 @@ def bucket_can_be_used(expected: Expected, measured: Data) -> Result | None:
         remedy = "Synchronize the clock of the nodes, or of the server spec.storage.endpoint (NTP)."
         return warned("bucket", value, message, remedy, late, threshold=limit)
     message = "The head and the pods that train can list, write, put if absent, read and delete objects."
+    speeds = [(each.speed, each.pod) for each in measured.buckets if each.speed is not None]
+    if speeds:
+        slowest, pod = min(speeds)
+        message += f" The slowest upload, of {pod}, had {slowest:.3g} MB/s."
     return passed("bucket", value, message, threshold=limit)
 
 

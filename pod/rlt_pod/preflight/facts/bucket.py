@@ -28,6 +28,8 @@ class BucketFacts:
     fix: str = ""
     skew: float | None = None
     """Seconds by which the clock of the pod is ahead of the server's. None: unknown."""
+    speed: float | None = None
+    """MB/s of an upload, while the other pods upload as well. None: unknown."""
 
 
 def uses_bucket(groups: Sequence[str], *, is_head: bool) -> bool:
@@ -47,7 +49,7 @@ def measure_bucket(pod: str, command: Sequence[str], timeout_s: float = TIMEOUT_
             check=False,
         )
         fields = json.loads(done.stdout.strip().rpartition("\n")[2])
-        return BucketFacts(pod, fields["problem"], fields["fix"], fields["skew"])
+        return BucketFacts(pod, fields["problem"], fields["fix"], fields["skew"], fields["speed"])
     except subprocess.TimeoutExpired:
         problem = f"{command[0]} has not ended within {timeout_s:.0f} s"
         return BucketFacts(pod, problem, "Permit egress from the pod to the server spec.storage.endpoint.")
