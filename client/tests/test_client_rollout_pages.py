@@ -23,6 +23,13 @@ def test_the_first_response_of_each_prompt_in_the_order_is_shown() -> None:
     assert [each["response"] for each in worst.rollouts] == ["without an index", "another"]
 
 
+def test_the_segments_of_a_page_show_what_is_not_trained_on() -> None:
+    segments = [{"text": "a title", "learned": False, "side": True}, {"text": "b", "learned": True, "other": 1}, 7]
+    page = select_page(lambda _: [{"response": "b", "segments": segments}], RolloutQuery())
+    (rollout,) = page.rollouts
+    assert rollout["segments"] == [segments[0], {"text": "b", "learned": True}]
+
+
 def test_a_search_finds_a_prompt_by_any_of_its_responses() -> None:
     page = select_page(lambda _: ROLLOUTS, RolloutQuery(order="best", grouped=True, search="DELTA"))
     assert [(each["response"], each["siblings"]) for each in page.rollouts] == [("delta", 2)]

@@ -18,7 +18,13 @@ from rlt_trainer.rollout.engine import EngineError
 PROMPTS = [Prompt(index, (1, index), f"{index}?", "x", "x", "s") for index in range(4)]
 RESPONSES = [
     Response((5, 6, 7), (-0.1, 0.0, -1 / 3), (True, False, True), num_turns=2, finish_reason="length", version=3),
-    Response((8,), (-math.pi,), prompt=(1, 2), earlier=(Response((9, 9), (-1.0, -2.0), prompt=(3,)),)),
+    Response(
+        (8,),
+        (-math.pi,),
+        prompt=(1, 2),
+        earlier=(Response((9, 9), (-1.0, -2.0), prompt=(3,)),),
+        side=(Response((4,), (-1.0,), prompt=(5, 6)), Response((7,), (-2.0,), prompt=(8,))),
+    ),
 ]
 OUTCOMES: list[dict[str, Outcome]] = [
     {"exact": 1 / 3, "judge": Failure("unavailable", "status 503"), "environment": 0.5},

@@ -61,14 +61,16 @@ def decode(tokens: list[int]) -> str:
 
 def test_an_episode_has_the_segments_of_all_its_sequences() -> None:
     sequences = Sequences.pad([[49], [50], [51]], [[65], [66], [67]], pad_token_id=0)
-    first, second = split_segments(sequences, decode, Trajectories.of([2, 1]), has_prompts=True)
+    side = [(), (Response([68], [0.0], prompt=(52,)),)]
+    first, second = split_segments(sequences, decode, Trajectories.of([2, 1]), side=side, has_prompts=True)
     assert [(part["text"], part["learned"]) for part in first] == [("1", False), ("A", True), ("2", False), ("B", True)]
-    assert [part["text"] for part in second] == ["3", "C"]
+    assert second[0] == {"text": "4D", "learned": False, "side": True}
+    assert [part["text"] for part in second[1:]] == ["3", "C"]
 
 
 def test_a_line_has_rewards_by_name_and_segments() -> None:
     sequences = Sequences.pad([[1], [1]], [[65, 66, 67], [68]], pad_token_id=0, chosen=[[True, False, True], [True]])
-    segments = split_segments(sequences, decode, Trajectories.of([1, 1]), has_prompts=False)
+    segments = split_segments(sequences, decode, Trajectories.of([1, 1]), side=[(), ()], has_prompts=False)
     prompt = Prompt(index=7, data_source="arithmetic", text="1+1=", token_ids=(1,), ground_truth="2", solution="2")
     first, second = build_rollout_lines(
         [prompt, prompt],

@@ -88,6 +88,7 @@ def test_each_part_shows_the_run_and_is_accessible(browser: Browser, run: RunDir
         expect(page.locator(".rollouts li").last).to_contain_text("advantage \u2013")  # not recorded
         page.get_by_role("button", name="Compare group").first.click()
         expect(page.locator("dialog article")).to_have_count(2)
+        expect(page.locator("dialog article").first).to_contain_text(f"[side request, not trained on]\n{HOSTILE}")
         page.get_by_label("Color tokens by").select_option("advantage")
         expect(page.locator(".token")).to_have_count(4)
         expect(page.locator(".token").first).to_have_text(HOSTILE)

@@ -194,10 +194,16 @@ def _shorten_segments(segments: object) -> dict[str, Any]:
     if not isinstance(segments, list):
         return {}
     kept = [each for each in segments[:MAX_SEGMENTS] if isinstance(each, Mapping)]
-    texts: list[dict[str, Any]] = [
-        {"text": str(each.get("text", "")), "learned": bool(each.get("learned"))} for each in kept
-    ]
-    return {"segments": [{**each, "text": each["text"][:MAX_TEXT_LENGTH]} for each in texts]}
+    return {
+        "segments": [
+            {
+                "text": str(each.get("text", ""))[:MAX_TEXT_LENGTH],
+                "learned": bool(each.get("learned")),
+                **({"side": True} if each.get("side") is True else {}),
+            }
+            for each in kept
+        ]
+    }
 
 
 def _shorten_tokens(values: object) -> dict[str, Any]:

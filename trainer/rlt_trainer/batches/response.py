@@ -34,6 +34,8 @@ class Response:
     """The tokens of an agent's request. None: the data's tokens."""
     earlier: tuple[Response, ...] = ()
     """The other sequences of an agent's episode, in the order of their first requests."""
+    side: tuple[Response, ...] = ()
+    """Requests of an agent's episode that are not trained on: environments/agent_transcript.py."""
     version: int | None = None
     """Of the weights at the arrival of the (first) request in its engine: the number of the policy's optimizer steps.
     Tokens may be from newer weights. None: no engine had a request."""

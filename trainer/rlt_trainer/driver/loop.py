@@ -237,7 +237,13 @@ class Trainer:
         segments = None
         if multi_turn is not None:
             has_prompts = multi_turn.agent is not None
-            segments = split_segments(sequences, self.decode, rollout_batch.trajectories, has_prompts=has_prompts)
+            segments = split_segments(
+                sequences,
+                self.decode,
+                rollout_batch.trajectories,
+                side=[response.side for response in rollout_batch.responses],
+                has_prompts=has_prompts,
+            )
         lines = build_rollout_lines(
             rollout_batch.prompts,
             rollout_batch.texts,

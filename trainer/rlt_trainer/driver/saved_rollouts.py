@@ -44,7 +44,8 @@ def pack(ready: Sequence[Group], others: Sequence[Group]) -> dict[str, Tensor]:
         return {}
     results = [group.results() or [] for group in groups]
     rollouts = [rollout for each in results for rollout in each]
-    responses = [sequence for rollout in rollouts for sequence in rollout.response.sequences]
+    of_rollouts = [(*rollout.response.side, *rollout.response.sequences) for rollout in rollouts]
+    responses = [sequence for sequences in of_rollouts for sequence in sequences]
     prompts = [response.prompt or () for response in responses]
     tensors = {
         "number": _integers(group.number for group in groups),
@@ -53,7 +54,8 @@ def pack(ready: Sequence[Group], others: Sequence[Group]) -> dict[str, Tensor]:
         "prompt": _integers(group.prompt.index for group in groups),
         "ready": torch.tensor(len(ready)),
         "responses": _integers(map(len, results)),
-        "sequences": _integers(len(rollout.response.sequences) for rollout in rollouts),
+        "sequences": _integers(map(len, of_rollouts)),
+        "side": _integers(len(rollout.response.side) for rollout in rollouts),
         "prompt_lengths": _integers(map(len, prompts)),
         "prompt_tokens": _integers(token for prompt in prompts for token in prompt),
         "lengths": _integers(len(response.token_ids) for response in responses),
@@ -144,9 +146,10 @@ def _responses(tensors: Mapping[str, Tensor]) -> Iterator[Response]:
         )
         for tokens, values, chosen, turns, finish, version, of, routes in columns
     )
-    for size in tensors["sequences"].tolist():
-        *earlier, last = islice(sequences, size)
-        yield replace(last, earlier=tuple(earlier))
+    sizes = tensors["sequences"]
+    for size, side in zip(sizes.tolist(), tensors.get("side", torch.zeros_like(sizes)).tolist(), strict=True):
+        *others, last = islice(sequences, size)
+        yield replace(last, earlier=tuple(others[side:]), side=tuple(others[:side]))
 
 
 def _split_routes(tensors: Mapping[str, Tensor]) -> list[Routes | None]:

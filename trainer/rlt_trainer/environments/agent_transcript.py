@@ -34,12 +34,26 @@ class _Sequence:
     """Requests of which each extends the one before."""
 
     prompt: tuple[int, ...]
+    has_tools: bool
+    begins: bool
+    """Whether its first request has no turn of the policy."""
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     chosen: list[bool] = field(default_factory=list)
     turns: int = 0
     finish_reason: FinishReason = "stop"
     version: int | None = None
+    text: str = ""
+    """Of the latest turn's message."""
+    is_used: bool = False
+    """Whether a later request has the text."""
+    latest: int = 0
+    """The number of the latest turn in the episode, from 1."""
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether nothing of the episode's other requests is in it, and nothing of it in them."""
+        return self.begins and not self.has_tools and self.turns == 1 and not self.is_used
 
     def append(self, observation: Sequence[int], turn: Response) -> None:
         self.tokens += [*observation, *turn.token_ids]
@@ -98,6 +112,9 @@ class AgentTranscript:
     A request whose messages begin with an earlier request's messages and its response has their tokens, followed by the
     tokens of its further messages. It extends the sequence of that response, unless another request did: then it begins
     a sequence, whose prompt contains these tokens. A request with a changed history begins a sequence as well.
+
+    A side request, such as one for a title, is not the work that the reward judges: it has no tools and no turn of the
+    policy, no later request has its response, and another request of the episode has tools.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, chat_template: str | None, limits: AgentLimits) -> None:
@@ -105,7 +122,7 @@ class AgentTranscript:
         self._chat_template = chat_template
         self._limits = limits
         self._sequences: list[_Sequence] = []
-        self._latest: _Sequence | None = None
+        self._completed = 0
         self._turns: dict[bytes, _Turn] = {}
         self._requests = 0
         self.has_reached_limit = False
@@ -127,6 +144,7 @@ class AgentTranscript:
         if turn is not None:
             turn.is_continued = True
         self._requests += 1
+        self._mark_used(messages)
         context = (*sequence.prompt, *sequence.tokens, *observation)
         return Pending(self._requests - 1, context, left, sequence, observation, turn, key)
 
@@ -147,15 +165,25 @@ class AgentTranscript:
         if turn is not None and not turn.is_continued:
             return turn.sequence, rest, turn, keys[-1]
         before = (*turn.sequence.prompt, *turn.sequence.tokens[: turn.end]) if turn else ()
-        return _Sequence((*before, *rest)), (), None, keys[-1]
+        begins = all(message["role"] in ("system", "user") for message in given)
+        return _Sequence((*before, *rest), bool(tools), begins), (), None, keys[-1]
+
+    def _mark_used(self, messages: Sequence[Message]) -> None:
+        apart = [sequence for sequence in self._sequences if sequence.is_apart and sequence.text]
+        if apart:
+            text = "\n".join(message["content"] for message in to_template_messages(messages))
+            for sequence in apart:
+                sequence.is_used = sequence.text in text
 
     def complete(self, pending: Pending, turn: Response, message: Message) -> None:
         """Add the response to a request, and the message that the agent gets."""
         if not pending.sequence.turns:
             self._sequences.append(pending.sequence)
         pending.sequence.append(pending.observation, turn)
-        self._latest = pending.sequence
         (given,) = to_template_messages([message])
+        self._completed += 1
+        pending.sequence.latest = self._completed
+        pending.sequence.text = given["content"].strip()
         self._turns[_extend_key(pending.key, given)] = _Turn(
             pending.sequence, len(pending.sequence.tokens), turn.token_ids
         )
@@ -168,12 +196,18 @@ class AgentTranscript:
 
     def end(self) -> Response | None:
         """Return all sequences, or None if the agent made no request that had a response."""
-        if self._latest is None:
+        if not self._sequences:
             return None
-        latest = self._latest.to_response()
-        earlier = tuple(each.to_response() for each in self._sequences if each is not self._latest)
-        finish_reason: FinishReason = "length" if self.has_reached_limit else latest.finish_reason
-        return replace(latest, finish_reason=finish_reason, earlier=earlier)
+        has_tools = any(each.has_tools for each in self._sequences)
+        side = [each for each in self._sequences if has_tools and each.is_apart]
+        work = [each for each in self._sequences if each not in side]
+        last = max(work, key=lambda each: each.latest)
+        return replace(
+            last.to_response(),
+            finish_reason="length" if self.has_reached_limit else last.finish_reason,
+            earlier=tuple(each.to_response() for each in work if each is not last),
+            side=tuple(each.to_response() for each in side),
+        )
 
     def _tokenize(self, messages: list[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
         try:

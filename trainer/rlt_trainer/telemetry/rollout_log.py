@@ -65,13 +65,22 @@ def collect_images(prompts: Sequence[Prompt]) -> dict[str, bytes]:
 
 
 def split_segments(
-    sequences: Sequences, decode: Callable[[list[int]], str], trajectories: Trajectories, *, has_prompts: bool
+    sequences: Sequences,
+    decode: Callable[[list[int]], str],
+    trajectories: Trajectories,
+    *,
+    side: Sequence[tuple[Response, ...]],
+    has_prompts: bool,
 ) -> list[list[Line]]:
     """Split each response into segments of the policy's tokens ("learned": true) and of the environment's.
 
-    has_prompts: the prompts of the sequences are segments, too, because they are not from the data.
+    The first segments are its requests that are not trained on ("side": true), of Response.side. has_prompts: the
+    prompts of the sequences are segments, too, because they are not from the data.
     """
-    by_trajectory: list[list[Line]] = [[] for _ in range(trajectories.count)]
+    by_trajectory: list[list[Line]] = [
+        [{"text": decode([*(each.prompt or ()), *each.token_ids]), "learned": False, "side": True} for each in requests]
+        for requests in side
+    ]
     for row, number in enumerate(trajectories.numbers.tolist()):
         if has_prompts:
             prompt = sequences.prompts[row][sequences.prompt_mask[row]].tolist()

@@ -12,10 +12,14 @@ const SEARCH_MS = 250;
 const preview = (text) => (text?.length > PREVIEW ? `${text.slice(0, PREVIEW)}…` : (text ?? ""));
 const sign = (value) => (Number.isFinite(value) ? (value > 0 ? "up" : value < 0 ? "down" : "") : "");
 
+function sideRequest(segment) {
+  return el("span", { class: "given", title: "a side request of the agent, with its response: not trained on" }, `[side request, not trained on]\n${segment.text}\n`);
+}
+
 function content(rollout) {
   const segments = rollout.segments;
   if (!segments) return el("pre", { class: "text", tabindex: 0 }, rollout.response ?? "");
-  return el("pre", { class: "text", tabindex: 0 }, segments.map((each) => el("span", { class: each.learned ? "learned" : "given", title: each.learned ? "tokens of the policy" : "tokens of the environment" }, each.text)));
+  return el("pre", { class: "text", tabindex: 0 }, segments.map((each) => (each.side ? sideRequest(each) : el("span", { class: each.learned ? "learned" : "given", title: each.learned ? "tokens of the policy" : "tokens of the environment" }, each.text))));
 }
 
 function answer(rollout) {
