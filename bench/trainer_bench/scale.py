@@ -151,10 +151,11 @@ def render_syncs() -> str:
     lines: dict[str, list[str]] = {}
     for mixture in MIXTURES:
         for gpus in (16, 128):
-            values = {"": f"{mixture.name}, {gpus} GPUs", **describe_sync(mixture, gpus)}
+            values = {"| |": f"{mixture.name}, {gpus} GPUs"}
+            values |= {f"| {name} |": value for name, value in describe_sync(mixture, gpus).items()}
             for name, value in values.items():
                 lines.setdefault(name, []).append(value)
-    header, *rows = (f"| {name} | {' | '.join(values)} |" for name, values in lines.items())
+    header, *rows = (f"{name} {' | '.join(values)} |" for name, values in lines.items())
     return "\n".join([header, "|---|" + "---:|" * 4, *rows])
 
 

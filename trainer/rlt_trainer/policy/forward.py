@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from transformers import PreTrainedModel
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.data.image_processor import ImageInputs
 from rlt_trainer.policy.context_parallel import gather_tokens
-from rlt_trainer.policy.model_inputs import pack_inputs, pad_inputs
+from rlt_trainer.policy.model_inputs import Positions, find_token_places, pack_inputs, pad_inputs, send_to
 from rlt_trainer.policy.packed_attention import Packing
 from rlt_trainer.policy.vision import TOKEN_INPUTS, embed_images, find_text_decoder
 
@@ -61,7 +62,7 @@ def forward_responses(
     if ids is not None:
         targets = torch.cat([targets[:, None], ids.flatten(0, 1).index_select(0, inputs.slots)], dim=-1)
     if group is None:
-        values = head(hidden[inputs.before], targets)
+        values = head(hidden[send_to(hidden.device, inputs.before)], targets)
     else:
         values = _apply_head_over_ranks(hidden, inputs.before, targets, head, mine, group)
     shape = sequences.responses.shape
@@ -79,8 +80,11 @@ def _embed_images(
     is_image = (tokens == images.token) & is_prompt
     inputs, positions = embed_images(decoder, tokens, mask, is_image, images)
     if packed:
-        inputs |= {name: inputs[name][mask][None] for name in TOKEN_INPUTS & inputs.keys()}
-        positions = positions[:, mask][:, None]
+        places = find_token_places(sequences)
+        inputs |= {
+            name: inputs[name].flatten(0, 1).index_select(0, places)[None] for name in TOKEN_INPUTS & inputs.keys()
+        }
+        positions = positions.flatten(1).index_select(1, places)[:, None]
     return inputs, positions
 
 
@@ -91,11 +95,12 @@ def find_decoder(model: PreTrainedModel) -> nn.Module:
 
 
 def _apply_head_over_ranks(
-    hidden: Tensor, before: Tensor, targets: Tensor, head: Head, mine: slice, group: dist.ProcessGroup
+    hidden: Tensor, before: Positions, targets: Tensor, head: Head, mine: slice, group: dist.ProcessGroup
 ) -> tuple[Tensor, ...]:
     """Apply `head` to this rank's hidden states [n, H], and gather the values of all ranks: [M] each, or [M, K]."""
-    is_mine = (before >= mine.start) & (before < mine.stop)
-    positions = before[is_mine] - mine.start
-    values = head(hidden[positions], targets[is_mine])
+    first, last = np.searchsorted(before, (mine.start, mine.stop))
+    positions = send_to(hidden.device, before[first:last] - mine.start)
+    values = head(hidden[positions], targets[first:last])
+    places = send_to(hidden.device, before)
     by_token = (each.new_zeros(len(hidden), *each.shape[1:]).index_copy(0, positions, each) for each in values)
-    return tuple(gather_tokens(each, group)[before] for each in by_token)
+    return tuple(gather_tokens(each, group)[places] for each in by_token)

@@ -11,9 +11,13 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlt_trainer.batches.sequences import RowLengths, Sequences
+
+Positions = NDArray[np.int64]
+"""Positions on the host."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,9 @@ class ModelInputs:
     """The same shape, counted from 0 in every sequence."""
     attention_mask: Tensor | None
     """[B, L], int64. None if packed: `lengths` separates the sequences."""
-    before: Tensor
-    """[M], int64: the position before each response token in the flattened tokens, where the model predicts it."""
+    before: Positions
+    """[M]: the position before each response token in the flattened tokens, where the model predicts it. Ascending if
+    packed."""
     targets: Tensor
     """[M], int64: the response tokens."""
     slots: Tensor
@@ -47,7 +52,7 @@ def pad_inputs(sequences: Sequences) -> ModelInputs:
         tokens=torch.cat([sequences.prompts, sequences.responses], dim=-1).long(),
         position_ids=build_position_ids(mask),
         attention_mask=mask.long(),
-        before=_join_ranges(starts, lengths.responses, mask.device) - 1,
+        before=_join_ranges(starts, lengths.responses) - 1,
         targets=targets,
         slots=slots,
         lengths=(),
@@ -61,7 +66,7 @@ def pack_inputs(sequences: Sequences, *, multiple: int = 1) -> ModelInputs:
     counts = sequences.count_lengths()
     lengths = [prompt + response for prompt, response in zip(counts.prompts, counts.responses, strict=True)]
     tokens = padded.flatten().index_select(0, find_token_places(sequences)).long()
-    positions = _join_ranges([0] * len(lengths), lengths, device)
+    positions = send_to(device, _join_ranges([0] * len(lengths), lengths))
     starts = [start + prompt for start, prompt in zip(accumulate(lengths, initial=0), counts.prompts, strict=False)]
     slots, targets = _find_targets(sequences, counts)
     if rest := -len(tokens) % multiple:
@@ -73,7 +78,7 @@ def pack_inputs(sequences: Sequences, *, multiple: int = 1) -> ModelInputs:
         tokens=tokens[None],
         position_ids=positions[None],
         attention_mask=None,
-        before=_join_ranges(starts, counts.responses, device) - 1,
+        before=_join_ranges(starts, counts.responses) - 1,
         targets=targets,
         slots=slots,
         lengths=tuple(lengths),
@@ -87,20 +92,24 @@ def find_token_places(sequences: Sequences) -> Tensor:
     whole = width + sequences.responses.shape[1]
     firsts = [row * whole + width - prompt for row, prompt in enumerate(counts.prompts)]
     lengths = [prompt + response for prompt, response in zip(counts.prompts, counts.responses, strict=True)]
-    return _join_ranges(firsts, lengths, sequences.prompts.device)
+    return send_to(sequences.prompts.device, _join_ranges(firsts, lengths))
 
 
 def _find_targets(sequences: Sequences, lengths: RowLengths) -> tuple[Tensor, Tensor]:
     """Return the position of each response token in the flattened responses, and the tokens: [M] each, int64."""
     responses = sequences.responses
-    slots = _join_ranges(range(0, responses.numel(), responses.shape[1]), lengths.responses, responses.device)
+    slots = send_to(responses.device, _join_ranges(range(0, responses.numel(), responses.shape[1]), lengths.responses))
     return slots, responses.flatten().index_select(0, slots).long()
 
 
-def _join_ranges(starts: Sequence[int], lengths: Sequence[int], device: torch.device) -> Tensor:
-    """Return the numbers from each start on, one range of each length after the other: [N], int64."""
-    ranges = [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-    return torch.from_numpy(np.concatenate(ranges)).to(device, non_blocking=True)
+def send_to(device: torch.device, positions: Positions) -> Tensor:
+    """Copy positions to the device: [N], int64."""
+    return torch.from_numpy(positions).to(device, non_blocking=True)
+
+
+def _join_ranges(starts: Sequence[int], lengths: Sequence[int]) -> Positions:
+    """Return the numbers from each start on, one range of each length after the other: [N]."""
+    return np.concatenate([np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)])
 
 
 def build_position_ids(mask: Tensor) -> Tensor:

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.utils.output_capturing import OutputRecorder
 
 from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.policy.model_inputs import find_token_places
 
 
 class RouterLoss:
@@ -66,7 +66,7 @@ def balance_loss(logits: Tensor, rows: Tensor, sequences: int, top_k: int) -> Te
     """
     probabilities = logits.float().softmax(-1)
     chosen = torch.zeros_like(probabilities).scatter_(-1, probabilities.topk(top_k, dim=-1).indices, 1.0)
-    members = functional.one_hot(rows + 1, sequences + 1)[:, 1:].to(probabilities.dtype)  # [N, sequences]
+    members = (rows[:, None] == torch.arange(sequences, device=rows.device)).to(probabilities.dtype)  # [N, sequences]
     tokens = members.sum(0).clamp(min=1)[:, None]
     return logits.shape[1] * ((members.T @ chosen / tokens) * (members.T @ probabilities / tokens)).sum()
 
@@ -77,4 +77,4 @@ def number_tokens(sequences: Sequences, *, packed: bool) -> Tensor:
     mask = torch.cat([sequences.prompt_mask, sequences.response_attention], dim=-1)
     numbers = torch.arange(len(mask), device=mask.device).where(sequences.response_mask.any(-1), -1)
     rows = numbers[:, None].expand_as(mask).where(mask, -1)
-    return rows[mask] if packed else rows.flatten()
+    return rows.flatten().index_select(0, find_token_places(sequences)) if packed else rows.flatten()
