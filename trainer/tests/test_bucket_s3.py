@@ -317,6 +317,18 @@ def test_ranks_killed_at_any_upload_leave_the_step_before(
 def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
     server: str, url: str, make_config: MakeConfig, tmp_path: Path
 ) -> None:
+    """The program is killed while it uploads step 3, and resumes from step 2."""
+    uploading = threading.Event()
+    killed = threading.Event()
+    restarted = threading.Event()
+
+    def hold(request: Request) -> bool:
+        if restarted.is_set() or request.method != "PUT" or "/step-3/" not in request.key:
+            return True
+        uploading.set()
+        killed.wait(timeout=600)
+        return False
+
     changes: dict[str, Any] = {
         "workers": 1,
         "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],  # random weights sometimes earn it
@@ -325,19 +337,23 @@ def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
         "checkpoint": {"saveFreq": 1, "maxToKeep": 1},
     }
     on_volume = make_config(**changes, runDirectory=str(tmp_path / "volume"))
-    in_bucket = make_config(**changes, runDirectory=str(tmp_path / "pod"), bucket={"url": url, "endpoint": server})
     assert start(on_volume, tmp_path).wait(timeout=600) == 0
+    with s3_proxy(server, hold) as proxy:
+        in_bucket = make_config(**changes, runDirectory=str(tmp_path / "pod"), bucket={"url": url, "endpoint": proxy})
+        process = start(in_bucket, tmp_path)
+        try:
+            assert uploading.wait(timeout=600)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed.set()
+        process.communicate()
+        (tmp_path / "pod").rename(tmp_path / "lost")  # a worker that has not ended yet may still write there
 
-    process = start(in_bucket, tmp_path)
-    read_until_step(process, 3)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    (tmp_path / "pod").rename(tmp_path / "lost")  # a worker that has not ended yet may still write there
-
-    second = start(in_bucket, tmp_path)
-    output = second.communicate(timeout=600)[0]
+        restarted.set()
+        second = start(in_bucket, tmp_path)
+        output = second.communicate(timeout=600)[0]
     assert second.returncode == 0, output
-    assert f"resuming from {url}/checkpoints/step-" in output
+    assert f"resuming from {url}/checkpoints/step-2" in output
     assert f'"exportedPath":"{url}/export"' in output
     assert SECRET_KEY not in output
 
