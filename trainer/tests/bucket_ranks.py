@@ -28,17 +28,17 @@ ROWS = 240
 """Divisible by one, two and three ranks."""
 
 
-def build_weights(step: int) -> Tensor:
-    """The weights after a step."""
-    return torch.randn(ROWS, 64, generator=torch.Generator().manual_seed(step))
+def build_weights(step: int, seed: int = 0) -> Tensor:
+    """The weights after a step. With another seed, they have other values and the same size."""
+    return torch.randn(ROWS, 64, generator=torch.Generator().manual_seed(1000 * seed + step))
 
 
 class Weights:
     """The weights of a step, sharded by rows."""
 
-    def __init__(self, step: int, rank: int, ranks: int) -> None:
+    def __init__(self, step: int, rank: int, ranks: int, seed: int = 0) -> None:
         mesh = init_device_mesh("cpu", (ranks,))
-        self.value = DTensor.from_local(build_weights(step).chunk(ranks)[rank].clone(), mesh, [Shard(0)])
+        self.value = DTensor.from_local(build_weights(step, seed).chunk(ranks)[rank].clone(), mesh, [Shard(0)])
 
     def state_dict(self) -> dict[str, Any]:
         return {"weight": self.value}
@@ -55,6 +55,8 @@ class Place:
     endpoint: str
     variables: Mapping[str, str]
     lease: BucketLease | None = None
+    seed: int = 0
+    """Of the weights that are saved."""
 
 
 def open_rank(place: Place, folder: Path, rank: int, ranks: int) -> tuple[Objects, Path]:
@@ -78,7 +80,7 @@ def save_steps(
     resume(checkpoints, config, {"model": Weights(0, rank, ranks)}, objects)
     outcomes = []
     for step in steps:
-        parts = {"model": Weights(step, rank, ranks)}
+        parts = {"model": Weights(step, rank, ranks, place.seed)}
         outcomes += saver.save(step, parts, DriverState({"step": step}), lease=place.lease)
     outcomes += saver.collect_outcomes(wait=True)
     dist.destroy_process_group()

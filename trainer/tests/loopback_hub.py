@@ -39,8 +39,8 @@ class LoopbackHub(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answers)
+    def __init__(self, address: str) -> None:
+        super().__init__((address, 0), Answers)
         self.repositories: dict[str, Repository] = {}
         self.objects: dict[str, bytes] = {}
         self.uploads: list[str] = []
@@ -51,7 +51,7 @@ class LoopbackHub(ThreadingHTTPServer):
     @property
     def endpoint(self) -> str:
         """The value of HF_ENDPOINT."""
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"http://{self.server_address[0]!s}:{self.server_port}"
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -186,9 +186,9 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def loopback_hub() -> Iterator[LoopbackHub]:
-    """Run the hub."""
-    hub = LoopbackHub()
+def loopback_hub(address: str = "127.0.0.1") -> Iterator[LoopbackHub]:
+    """Run the hub on an address of the machine."""
+    hub = LoopbackHub(address)
     thread = threading.Thread(target=hub.serve_forever)
     thread.start()
     try:

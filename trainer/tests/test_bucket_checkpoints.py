@@ -22,6 +22,8 @@ from rlt_trainer.telemetry.lease import LeaseLostError
 from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.run_directory import RunDirectory
 
+FOLDER = "a1b2c3d4/"
+
 
 @pytest.fixture
 def objects(tmp_path: Path) -> FolderObjects:
@@ -34,14 +36,14 @@ def save(objects: FolderObjects, checkpoints: Path, step: int, *, content: str =
     staged = checkpoints.with_name("staged")
     staged.mkdir(exist_ok=True)
     (staged / "__0_0.distcp").write_text(content)
-    files = upload_folder(objects, staged, bucket_marks.prefix_of(step))
-    bucket_marks.commit(objects, checkpoints, step, files)
+    files = upload_folder(objects, staged, bucket_marks.prefix_of(step) + FOLDER)
+    bucket_marks.commit(objects, checkpoints, step, FOLDER, files)
 
 
 def test_a_committed_checkpoint_is_downloaded_as_it_was(objects: FolderObjects, tmp_path: Path) -> None:
     save(objects, tmp_path / "first", 5)
     save(objects, tmp_path / "first", 6, content="other weights")
-    assert objects.written[-2:] == ["checkpoints/step-6/__0_0.distcp", "checkpoints/step-6/complete"]
+    assert objects.written[-2:] == ["checkpoints/step-6/a1b2c3d4/__0_0.distcp", "checkpoints/step-6/complete"]
 
     other_node = tmp_path / "second/checkpoints"
     bucket_marks.copy_marks(objects, other_node)
@@ -56,15 +58,25 @@ def test_a_committed_checkpoint_is_downloaded_as_it_was(objects: FolderObjects, 
 
 def test_a_step_without_a_marker_does_not_exist(objects: FolderObjects, tmp_path: Path) -> None:
     save(objects, tmp_path / "first", 5)
-    upload_folder(objects, tmp_path / "staged", bucket_marks.prefix_of(6))
+    before = objects.list("")
+    upload_folder(objects, tmp_path / "staged", bucket_marks.prefix_of(6) + FOLDER)
+    upload_folder(objects, tmp_path / "staged", bucket_marks.prefix_of(5) + bucket_marks.new_folder())
     bucket_marks.copy_marks(objects, tmp_path / "second")
     assert list(marker.read_marks(tmp_path / "second")) == [tmp_path / "second/step-5"]
-    assert not objects.list("checkpoints/step-6/"), "its objects use no space"
+    assert objects.list("") == before, "objects that no marker names use no space"
+
+
+def test_the_files_of_a_marker_that_cannot_be_read_are_kept(objects: FolderObjects, tmp_path: Path) -> None:
+    save(objects, tmp_path / "first", 5)
+    (objects.folder / "checkpoints/step-5/complete").write_text("{")
+    before = objects.list("")
+    bucket_marks.copy_marks(objects, tmp_path / "second")
+    assert objects.list("") == before
 
 
 def test_an_object_of_another_size_makes_a_checkpoint_damaged(objects: FolderObjects, tmp_path: Path) -> None:
     save(objects, tmp_path / "first", 5)
-    (objects.folder / "checkpoints/step-5/__0_0.distcp").write_text("weig")
+    (objects.folder / "checkpoints/step-5/a1b2c3d4/__0_0.distcp").write_text("weig")
     directory = tmp_path / "second/step-5"
     bucket_marks.download(objects, directory, rank=0)
     with pytest.raises(DamagedCheckpointError, match=r"__0_0\.distcp is missing"):
@@ -81,19 +93,29 @@ def test_an_existing_marker_of_another_execution_ends_this_one(objects: FolderOb
 
 
 def test_a_file_that_another_program_has_replaced_is_not_committed(objects: FolderObjects, tmp_path: Path) -> None:
-    upload_folder(objects, tmp_path, bucket_marks.prefix_of(5))
-    with pytest.raises(BucketError, match=r"step-5/__0_0\.distcp has None bytes instead of 7"):
-        bucket_marks.commit(objects, tmp_path / "first", 5, {"__0_0.distcp": 7})
+    with pytest.raises(BucketError, match=r"step-5/a1b2c3d4/__0_0\.distcp has None bytes instead of 7"):
+        bucket_marks.commit(objects, tmp_path / "first", 5, FOLDER, {"__0_0.distcp": 7})
     assert objects.read("checkpoints/step-5/complete") is None
 
 
 def test_the_marker_is_deleted_before_the_files(objects: FolderObjects, tmp_path: Path) -> None:
     for step in (0, 1, 2, 3):
         save(objects, tmp_path / "first", step)
-    bucket_marks.remove_superseded(objects, tmp_path / "first", Checkpoint(max_to_keep=1))
+    bucket_marks.remove_superseded(objects, tmp_path / "first", Checkpoint(max_to_keep=1), lambda: None)
     assert {key.split("/")[1] for key in objects.list("checkpoints/")} == {"step-0", "step-3"}
     assert objects.deleted[0] == ["checkpoints/step-2/complete"]
     assert [mark.step for mark in marker.read_marks(tmp_path / "first").values()] == [3, 0]
+
+
+def test_a_program_without_the_lease_deletes_no_superseded_checkpoint(objects: FolderObjects, tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(objects, tmp_path / "first", step)
+
+    def check_lease() -> None:
+        raise LeaseLostError("lost")
+
+    bucket_marks.remove_superseded(objects, tmp_path / "first", Checkpoint(max_to_keep=1), check_lease)
+    assert not objects.deleted
 
 
 def test_files_are_downloaded_once_by_the_processes_of_a_node(objects: FolderObjects, tmp_path: Path) -> None:

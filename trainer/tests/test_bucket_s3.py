@@ -11,6 +11,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -201,7 +202,7 @@ def test_failed_requests_are_repeated(server: str, url: str, tmp_path: Path) -> 
 
 
 def test_a_checkpoint_that_cannot_be_uploaded_does_not_end_the_run(server: str, url: str, tmp_path: Path) -> None:
-    with s3_proxy(server, lambda request: "step-2/__1_0" not in request.key) as proxy:
+    with s3_proxy(server, lambda request: not re.search("step-2/.*/__1_0", request.key)) as proxy:
         outcomes = run_two_ranks(find_place(url, proxy), tmp_path / "saving", range(1, 4))
     assert [(step, error is None) for step, error in outcomes] == [(1, True), (2, False), (3, True)]
     reason = r"step 2 was not uploaded \(rank 1: .*SlowDown.*the latest checkpoint is step-1"
@@ -236,6 +237,39 @@ def test_a_program_that_has_started_later_ends_the_saves_of_the_earlier_one(
     BucketLease.take(bucket, 2, "job-3")
     with pytest.raises(LeaseLostError, match="attempt 2 job-3"):
         BucketLease.take(bucket, 1, "job-4")
+
+
+@pytest.mark.parametrize("held", [".metadata", "__1_0.distcp", "complete"])
+def test_a_late_put_of_an_earlier_program_changes_no_checkpoint_of_the_later_one(
+    server: str, url: str, tmp_path: Path, held: str
+) -> None:
+    """Both save step 2, with other weights. A put of the earlier program, which had the lease when it sent it, reaches
+    the server when the later one has written its marker."""
+    bucket = RunBucket(url=url, endpoint=server)
+    first = BucketLease.take(bucket, 1, "job-1")
+    sent = threading.Event()
+    saved = threading.Event()
+
+    def hold(request: Request) -> bool:
+        if request.method == "PUT" and "/step-2/" in request.key and request.key.endswith(held):
+            sent.set()
+            assert saved.wait(timeout=120)
+        return True
+
+    with s3_proxy(server, hold) as proxy, ThreadPoolExecutor() as pool:
+        earlier = replace(find_place(url, proxy), lease=first, seed=1)
+        ended = pool.submit(run_two_ranks, earlier, tmp_path / "earlier", range(1, 3))
+        try:
+            assert sent.wait(timeout=120)
+            later = replace(find_place(url, server), lease=BucketLease.take(bucket, 1, "job-2"))
+            assert run_two_ranks(later, tmp_path / "later", range(2, 3)) == [(2, None)]
+        finally:
+            saved.set()
+        with pytest.raises(AssertionError, match="LeaseLostError"):
+            ended.result()
+    assert run_ranks(load_latest, [(find_place(url, server), tmp_path / "loading", 0, 1)]) == [(2, True)]
+    names = [key.rpartition("/")[2] for key in open_s3(url, server).list("checkpoints/step-2/")]
+    assert sorted(names) == [".metadata", "__0_0.distcp", "__1_0.distcp", "complete", "driver.json"]
 
 
 def run_two_ranks(place: Place, folder: Path, steps: range, *, asynchronous: bool = False) -> Any:
@@ -285,6 +319,18 @@ def test_ranks_killed_at_any_upload_leave_the_step_before(
 def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
     server: str, url: str, make_config: MakeConfig, tmp_path: Path
 ) -> None:
+    """The program is killed while it uploads step 3, and resumes from step 2."""
+    uploading = threading.Event()
+    killed = threading.Event()
+    restarted = threading.Event()
+
+    def hold(request: Request) -> bool:
+        if restarted.is_set() or request.method != "PUT" or "/step-3/" not in request.key:
+            return True
+        uploading.set()
+        killed.wait(timeout=600)
+        return False
+
     changes: dict[str, Any] = {
         "workers": 1,
         "rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}],  # random weights sometimes earn it
@@ -293,19 +339,23 @@ def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
         "checkpoint": {"saveFreq": 1, "maxToKeep": 1},
     }
     on_volume = make_config(**changes, runDirectory=str(tmp_path / "volume"))
-    in_bucket = make_config(**changes, runDirectory=str(tmp_path / "pod"), bucket={"url": url, "endpoint": server})
     assert start(on_volume, tmp_path).wait(timeout=600) == 0
+    with s3_proxy(server, hold) as proxy:
+        in_bucket = make_config(**changes, runDirectory=str(tmp_path / "pod"), bucket={"url": url, "endpoint": proxy})
+        process = start(in_bucket, tmp_path)
+        try:
+            assert uploading.wait(timeout=600)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            killed.set()
+        process.communicate()
+        (tmp_path / "pod").rename(tmp_path / "lost")  # a worker that has not ended yet may still write there
 
-    process = start(in_bucket, tmp_path)
-    read_until_step(process, 3)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    (tmp_path / "pod").rename(tmp_path / "lost")  # a worker that has not ended yet may still write there
-
-    second = start(in_bucket, tmp_path)
-    output = second.communicate(timeout=600)[0]
+        restarted.set()
+        second = start(in_bucket, tmp_path)
+        output = second.communicate(timeout=600)[0]
     assert second.returncode == 0, output
-    assert f"resuming from {url}/checkpoints/step-" in output
+    assert f"resuming from {url}/checkpoints/step-2" in output
     assert f'"exportedPath":"{url}/export"' in output
     assert SECRET_KEY not in output
 

@@ -1,7 +1,9 @@
-"""Checkpoints in a bucket: checkpoints/step-N/ has the same files as on a volume, and the marker is written last.
+"""Checkpoints in a bucket: the files are in checkpoints/step-N/FOLDER/, and checkpoints/step-N/complete, their marker,
+is written last.
 
-Rank 0 has a copy of all markers in its folder of checkpoints, and alone changes them. A checkpoint counts if its marker
-exists and the objects have the sizes in it.
+Each upload has another folder, which the marker names: a put of an earlier program that reaches the server late does
+not change the files of a later one. Rank 0 has a copy of all markers in its folder of checkpoints, and alone changes
+them. A checkpoint counts if its marker exists and the objects have the sizes in it.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from uuid import uuid4
 
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.bucket.folders import download_files
@@ -30,8 +33,13 @@ def prefix_of(step: int) -> str:
     return f"{FOLDER}/step-{step}/"
 
 
+def new_folder() -> str:
+    """The folder of a new upload, below the prefix of its checkpoint."""
+    return f"{uuid4().hex[:8]}/"
+
+
 def copy_marks(objects: Objects, checkpoints: Path) -> None:
-    """Replace the markers in the folder by the markers in the bucket. Delete checkpoints without a marker there."""
+    """Replace the markers in the folder by the markers in the bucket. Delete files that no marker names."""
     shutil.rmtree(checkpoints, ignore_errors=True)
     keys = objects.list(f"{FOLDER}/").keys()
     for key in sorted(keys):
@@ -41,8 +49,12 @@ def copy_marks(objects: Objects, checkpoints: Path) -> None:
             directory = checkpoints / folder
             directory.mkdir(parents=True)
             (directory / COMPLETE).write_bytes(content)
-    marked = tuple(f"{FOLDER}/{path.name}/" for path in marker.list_marked(checkpoints))
-    objects.delete([key for key in keys if key.startswith(f"{FOLDER}/step-") and not key.startswith(marked)])
+    marks = marker.read_marks(checkpoints)
+    kept = []
+    for path in marker.list_marked(checkpoints):
+        folder = marks[path].folder if path in marks else ""  # all, if the marker cannot be read
+        kept += [f"{FOLDER}/{path.name}/{folder}", f"{FOLDER}/{path.name}/{COMPLETE}"]
+    objects.delete([key for key in keys if key.startswith(f"{FOLDER}/step-") and not key.startswith(tuple(kept))])
 
 
 def download(objects: Objects, directory: Path, *, rank: int) -> None:
@@ -62,7 +74,7 @@ def download(objects: Objects, directory: Path, *, rank: int) -> None:
         mark = marker.read_mark(directory)
     except (DamagedCheckpointError, ValueError):
         return
-    download_files(objects, prefix_of(step), mark.files, directory, first=rank)
+    download_files(objects, prefix_of(step) + mark.folder, mark.files, directory, first=rank)
 
 
 def remove_downloads(checkpoints: Path) -> None:
@@ -84,22 +96,27 @@ def commit(
     objects: Objects,
     checkpoints: Path,
     step: int,
+    folder: str,
     files: Mapping[str, int],
     *,
     score: float | None = None,
     origin: str | None = None,
 ) -> None:
-    """Mark the uploaded checkpoint as complete. Raises BucketError, and LeaseLostError if its marker exists."""
-    found = objects.list(prefix_of(step))
+    """Mark the checkpoint that was uploaded to `folder` as complete.
+
+    Raises BucketError, and LeaseLostError if its marker exists.
+    """
+    prefix = prefix_of(step) + folder
+    found = objects.list(prefix)
     for name, size in files.items():
-        if found.get(prefix_of(step) + name) != size:
+        if found.get(prefix + name) != size:
             raise BucketError(
-                f"{objects.url}/{prefix_of(step)}{name} has {found.get(prefix_of(step) + name)} bytes instead of "
-                f"{size}: another program writes to this prefix.",
+                f"{objects.url}/{prefix}{name} has {found.get(prefix + name)} bytes instead of {size}: another program "
+                "writes to this prefix.",
                 "Let one job alone use it.",
             )
     number = 1 + max((mark.number for mark in marker.read_marks(checkpoints).values()), default=0)
-    mark = Mark(step=step, number=number, files=dict(files), score=score, origin=origin)
+    mark = Mark(step=step, number=number, files=dict(files), score=score, origin=origin, folder=folder)
     content = (json.dumps(asdict(mark)) + "\n").encode()
     if not objects.put_if_absent(prefix_of(step) + COMPLETE, content):
         raise LeaseLostError(
@@ -111,8 +128,12 @@ def commit(
     (directory / COMPLETE).write_bytes(content)
 
 
-def remove_superseded(objects: Objects, checkpoints: Path, config: Checkpoint) -> None:
-    """Delete superseded checkpoints. The checkpoint before the first step is kept. Warns if one cannot be deleted."""
+def remove_superseded(objects: Objects, checkpoints: Path, config: Checkpoint, check_lease: Callable[[], None]) -> None:
+    """Delete superseded checkpoints. The checkpoint before the first step is kept. Warns if one cannot be deleted.
+
+    `check_lease` raises LeaseLostError if another program has started since the last marker: it may read an earlier
+    checkpoint.
+    """
     superseded = retention.find_superseded(
         marker.read_marks(checkpoints),
         max_to_keep=config.max_to_keep,
@@ -121,6 +142,7 @@ def remove_superseded(objects: Objects, checkpoints: Path, config: Checkpoint) -
     )
     for directory in superseded:
         try:
+            check_lease()
             remove(objects, checkpoints, marker.parse_step(directory))
-        except BucketError as error:
+        except (BucketError, LeaseLostError) as error:
             _log.warning("An old checkpoint could not be deleted: %s", error)

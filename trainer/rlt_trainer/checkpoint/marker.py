@@ -34,6 +34,8 @@ class Mark:
     """Validation score at this step."""
     origin: str | None = None
     """The checkpoint that the run started from (checkpoint.resumeFromPath)."""
+    folder: str = ""
+    """In a bucket: where the files are, below the prefix of the checkpoint, with a slash at the end."""
     format: int = FORMAT
 
 

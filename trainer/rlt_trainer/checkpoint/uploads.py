@@ -6,7 +6,7 @@ DCP's own writer for object storage would commit an object whose write was inter
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -74,21 +74,34 @@ class Uploads:
     ) -> None:
         objects = self._objects
         checkpoints = self._checkpoints
+        check_lease = lease.check if lease else _hold_no_lease
         try:
             if saved is not None:
                 saved.result()
-            remove = partial(bucket_marks.remove, objects, checkpoints, step)
-            self._together(partial(_call_with_lease, lease, remove), first_rank_only=True)
-            prefix = bucket_marks.prefix_of(step)
+            (folder, *_) = self._together(partial(self._begin, step, check_lease), first_rank_only=True)
+            assert folder
+            prefix = bucket_marks.prefix_of(step) + folder
             parts = self._together(partial(upload_folder, objects, self.staged, prefix))
             files = {name: size for part in parts if part for name, size in part.items()}
-            origin = self._config.resume_from_path if self._config.resume == "path" else None
-            commit = partial(bucket_marks.commit, objects, checkpoints, step, files, score=score, origin=origin)
-            self._together(partial(_call_with_lease, lease, commit), first_rank_only=True)
+            commit = partial(self._commit, step, folder, files, score, check_lease)
+            self._together(commit, first_rank_only=True)
         finally:
             shutil.rmtree(self.staged, ignore_errors=True)
         if self._rank == 0:
-            bucket_marks.remove_superseded(objects, checkpoints, self._config)
+            bucket_marks.remove_superseded(objects, checkpoints, self._config, check_lease)
+
+    def _begin(self, step: int, check_lease: Callable[[], None]) -> str:
+        """Delete an earlier checkpoint of this step. Return the folder of the new one."""
+        check_lease()
+        bucket_marks.remove(self._objects, self._checkpoints, step)
+        return bucket_marks.new_folder()
+
+    def _commit(
+        self, step: int, folder: str, files: Mapping[str, int], score: float | None, check_lease: Callable[[], None]
+    ) -> None:
+        check_lease()
+        origin = self._config.resume_from_path if self._config.resume == "path" else None
+        bucket_marks.commit(self._objects, self._checkpoints, step, folder, files, score=score, origin=origin)
 
     def _together(self, action: Callable[[], T], *, first_rank_only: bool = False) -> list[T | None]:
         """Call `action`, and return the results of all ranks. An error of one rank is raised on all."""
@@ -106,11 +119,8 @@ class Uploads:
         return results
 
 
-def _call_with_lease(lease: Lease | BucketLease | None, action: Callable[[], None]) -> None:
-    """Raises LeaseLostError if a later program has the lease."""
-    if lease:
-        lease.check()
-    action()
+def _hold_no_lease() -> None:
+    """One program alone writes to the bucket, such as a trial."""
 
 
 class StagedWriter(ShardWriter):
