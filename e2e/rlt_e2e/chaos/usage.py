@@ -34,7 +34,7 @@ if is_driver:
         return config.model_copy(update={"devices_per_worker": 0, "rollout_devices_per_worker": 0})
     program.read_config = read_config
 """
-"""A sitecustomize.py: the workers have no devices, and the driver counts those of the spec."""
+"""A sitecustomize.py: the workers have no devices, and the driver counts the devices in the spec."""
 
 
 @dataclass
