@@ -44,9 +44,6 @@ class Record:
 
 def select(location: Location, listed: Sequence[Listed], *, is_model: bool) -> list[Listed]:
     """Select the files that are read: of a model, those that are also read from the hub. Raises DownloadError."""
-    for each in listed:
-        if any(part in ("", ".", "..") for part in each.key.split("/")):
-            raise DownloadError(f"{location.url}: the key {each.key!r} is not a path of a file.", "Rename the object.")
     if not is_model:
         return list(listed)
     if all(each.key != f"{location.key}/{CONFIG}" for each in listed):
