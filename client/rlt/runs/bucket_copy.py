@@ -33,7 +33,7 @@ from rlt_pod.download.transfer import DownloadError, retry
 from rlt_pod.report.step_history import CONTINUED, METRICS_FILE
 
 Select = Callable[[Sequence[str]], Iterable[str]]
-"""Selects the names of objects to copy, from those of a run."""
+"""Selects the objects to copy by their names below the URL."""
 
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Variables with the URL of the server. Without them: Amazon's S3."""
@@ -67,7 +67,7 @@ CLIENT_FIXES = {
 
 
 class BucketCopy:
-    """The copy of a run, or of a folder of runs, at a URL s3://BUCKET/PREFIX."""
+    """The copy of a run, or of all runs in a folder, at a URL s3://BUCKET/PREFIX."""
 
     def __init__(self, url: str, folder: Path, environment: Mapping[str, str] = os.environ) -> None:
         """`folder`: an empty folder for the copy. Raises UnavailableError for an invalid URL."""
@@ -161,7 +161,7 @@ def select_records(url: str) -> Select:
 
 
 def select_step(url: str, step: int | None) -> Select:
-    """The rollouts of a step of a run, by default of the latest."""
+    """The rollouts of one step, by default of the latest."""
 
     def select(names: Sequence[str]) -> list[str]:
         _require_run(url, names)
@@ -175,7 +175,7 @@ def _list_steps(names: Sequence[str]) -> list[int]:
 
 
 def _require_run(url: str, names: Sequence[str]) -> None:
-    """Raise UnavailableError unless the objects are those of one run."""
+    """Raise UnavailableError unless the objects belong to one run."""
     if any(name in RECORDS or name.startswith(f"{ROLLOUTS}/") for name in names):
         return
     runs = sorted(name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == CONFIGS[0])
