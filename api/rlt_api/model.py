@@ -180,6 +180,8 @@ DnsLabel = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-
 
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[^\x00]*$", max_length=1024)]
 """An absolute path in the pod."""
+PathOrUrl = Annotated[str, StringConstraints(pattern=r"^(/|s3://)[^\x00]*$", max_length=1024)]
+"""An absolute path in the pod, or objects of a bucket."""
 
 
 def quantity_value(quantity: str) -> float:

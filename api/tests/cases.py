@@ -1315,7 +1315,7 @@ CASES = [
             "storage.bucket": "s3://runs/a",
             "checkpoint": {"resume": "path", "resumeFromPath": "/mnt/rlt/runs/x/checkpoints/step-5"},
         },
-        "use a folder of storage.modelCache",
+        "use a checkpoint in the bucket",
     ),
     Case(
         "in-place",
@@ -1365,6 +1365,40 @@ CASES = [
         "resume",
         "spec.checkpoint.resumeFromPath",
         {"checkpoint.resume": "auto", "checkpoint.resumeFromPath": "/c/step-1"},
+        cel=True,
+    ),
+    Case(
+        "resume",
+        "spec.checkpoint.resumeFromPath",
+        {"checkpoint": {"resume": "path", "resumeFromPath": "s3://runs/a/checkpoints"}},
+        "add the step",
+    ),
+    Case(
+        "resume",
+        "spec.checkpoint.resumeFromPath",
+        {"checkpoint": {"resume": "path", "resumeFromPath": "s3://runs/../step-5"}},
+        "write s3://BUCKET/KEY",
+    ),
+    Case(
+        "resume",
+        "spec.checkpoint.resumeFromPath",
+        {
+            "checkpoint": {"resume": "path", "resumeFromPath": "s3://runs/a/step-5"},
+            "training.warmup": {"steps": 1, "batchSize": 8},
+        },
+        "copy both to a volume",
+    ),
+    Case(
+        "resume",
+        "spec.checkpoint.resumeFromPath",
+        {"checkpoint": {"resume": "path", "resumeFromPath": "s3://runs/a/global_step_5"}},
+        "download it to a volume",
+        base=VERL,
+    ),
+    Case(
+        "schema",
+        "spec.checkpoint.resumeFromPath",
+        {"checkpoint": {"resume": "path", "resumeFromPath": "gs://runs/a/step-5"}},
         cel=True,
     ),
     Case(

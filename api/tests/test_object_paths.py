@@ -60,6 +60,18 @@ def test_all_paths_of_models_and_data_are_downloaded() -> None:
     ]
 
 
+def test_a_checkpoint_is_downloaded() -> None:
+    """Its folder on the disk of each pod is below storage.mountPath, where a job with a bucket cannot have another."""
+    url = "s3://runs/a/runs/x-1/checkpoints/step-5"
+    changes = {"checkpoint": {"resume": "path", "resumeFromPath": url}, "storage.bucket": "s3://runs/a"}
+    resolved = resolve(changes)
+    assert resolved["checkpoint"]["resumeFromPath"] == "/mnt/rlt/s3/runs/a/runs/x-1/checkpoints/step-5"
+    assert read_command(resolved)[-2:] == ["--checkpoint", f"spec.checkpoint.resumeFromPath={url}"]
+    spec = read_resolved_spec(resolved, {}).spec
+    assert spec
+    assert downloads_to_each_pod(spec)
+
+
 @pytest.mark.parametrize(
     ("storage", "root", "options"),
     [

@@ -160,8 +160,8 @@ def test_models_and_data_in_a_bucket_are_checked_if_no_step_downloads_them() -> 
     paths = {"model": {"path": "s3://models/q"}, "data": data}
     expected = expected_of({**o.SPEC, **paths, "storage": storage, "preflight": checks})
     assert expected.objects == [
-        ObjectPath("spec.model.path", "s3://models/q", True),
-        ObjectPath("spec.data.files[0]", "s3://data/a.jsonl", False),
+        ObjectPath("spec.model.path", "s3://models/q", "model"),
+        ObjectPath("spec.data.files[0]", "s3://data/a.jsonl", "data"),
     ]
     assert expected.endpoint == "http://minio:9000"
     assert (expected.models, expected.data_files, expected.repositories) == ([], ["/b.jsonl"], [])

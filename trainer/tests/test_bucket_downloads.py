@@ -117,6 +117,24 @@ def test_files_and_folders_of_data_are_downloaded(server: str, url: str, tmp_pat
     }
 
 
+def test_a_checkpoint_needs_its_marker(server: str, tmp_path: Path) -> None:
+    """The marker is uploaded last. All files are downloaded, also those that a model does not have."""
+    url = f"s3://{BUCKET}/runs/{uuid.uuid4().hex[:8]}/checkpoints/step-5"
+    files = {"__0_0.distcp": b"shard", ".metadata": b"names", "driver.pt": b"state"}
+    put(url, server, files, tmp_path)
+    field = "spec.checkpoint.resumeFromPath"
+    done = run(server, tmp_path / "root", url, "--checkpoint", field)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: {url} has no complete, so that it is not a checkpoint, or not yet complete. Set {field} to the folder "
+        "of a checkpoint, after its upload.\n"
+    )
+    put(url, server, {"complete": b"{}"}, tmp_path)
+    done = run(server, tmp_path / "root", url, "--checkpoint", field)
+    assert done.returncode == 0, done.stderr
+    assert read_files(find_folder(tmp_path / "root", url)) == {**files, "complete": b"{}"}
+
+
 def test_a_killed_download_continues_its_file(server: str, url: str, tmp_path: Path) -> None:
     """The first connection ends in the middle of the file. The program is killed while it waits for the second one."""
     root = tmp_path / "root"
@@ -231,7 +249,7 @@ def test_jobs_that_share_a_volume_download_once(server: str, url: str, tmp_path:
         (
             f"s3://{BUCKET}/no-model",
             {"AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"},
-            r"the pod has no credentials for it\. Set spec\.storage\.secretName",
+            r"there are no credentials for it\. Set spec\.storage\.secretName",
         ),
     ],
 )
@@ -246,7 +264,7 @@ def test_an_error_names_cause_field_and_fix(
     assert done.returncode == 1
     assert re.search(message, done.stderr), done.stderr
     assert SECRET_KEY not in done.stderr
-    (problem,) = find_object_problems([ObjectPath(FIELD, url, True)], server, os.environ)
+    (problem,) = find_object_problems([ObjectPath(FIELD, url, "model")], server, os.environ)
     assert done.stderr == f"error: {problem.problem} {problem.fix}\n"
     assert problem.is_certain
 
@@ -258,10 +276,10 @@ def test_without_a_server_an_earlier_download_is_used(
     location = Location(FIELD, url)
     absent = Server("http://127.0.0.1:9")
     with pytest.raises(DownloadError, match=r"does not answer .*spec\.storage\.endpoint"):
-        download_objects(absent, location, tmp_path / "root", is_model=True)
-    folder = download_objects(Server(server), location, tmp_path / "root", is_model=True)
-    assert download_objects(absent, location, tmp_path / "root", is_model=True) == folder
-    (problem,) = find_object_problems([ObjectPath(FIELD, url, True)], "http://127.0.0.1:9", os.environ)
+        download_objects(absent, location, tmp_path / "root", "model")
+    folder = download_objects(Server(server), location, tmp_path / "root", "model")
+    assert download_objects(absent, location, tmp_path / "root", "model") == folder
+    (problem,) = find_object_problems([ObjectPath(FIELD, url, "model")], "http://127.0.0.1:9", os.environ)
     assert not problem.is_certain
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rlt.errors import NotFoundError, RltError
@@ -33,8 +34,10 @@ MAX_CACHED_RUNS = 8
 class RunFolder:
     """The run directories in a folder, or one run directory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, origin: str | None = None) -> None:
+        """`origin`: where the folder is copied from, as its name."""
         self._folder = folder
+        self._name = origin or str(folder)
         self._runs: dict[str, tuple[str, Run]] = {}
         self._rows: dict[str, tuple[str, Json]] = {}
         self._found: tuple[float, dict[str, Path]] = (float("-inf"), {})
@@ -43,8 +46,8 @@ class RunFolder:
 
     @property
     def title(self) -> str:
-        """The path."""
-        return str(self._folder)
+        """The path, or where it is copied from."""
+        return self._name
 
     @property
     def only_run(self) -> str | None:
@@ -120,7 +123,7 @@ class RunFolder:
         """The directory of a run. The ID is only compared: a path in it is not followed."""
         path = self._find().get(run)
         if path is None:
-            raise NotFoundError(f"{self._folder} has no run {run}.", next=f"ls {self._folder}")
+            raise NotFoundError(f"{self._name} has no run {run}.", next=f"rlt ui {self._name}")
         return path
 
     def _read(self, run: str) -> Run:
@@ -128,7 +131,8 @@ class RunFolder:
         version = read_version(path)
         cached = self._runs.pop(run, None)
         if cached is None or cached[0] != version:
-            cached = version, read_run(path)
+            place = self._name if path == self._folder else f"{self._name}/{run}"
+            cached = version, replace(read_run(path), source=place)
         self._runs[run] = cached  # the latest is last
         for oldest in list(self._runs)[:-MAX_CACHED_RUNS]:
             self._runs.pop(oldest, None)

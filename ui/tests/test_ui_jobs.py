@@ -132,7 +132,7 @@ def test_a_note_has_the_command_that_reads_the_volume_of_a_job_that_has_ended(jo
     ended = {**job, "status": {"startTime": at(0), "phase": "Failed"}}
     assert add_command("No metrics.", ended) == "No metrics. `rlt report sum -n team-a` reads the volume."
     in_bucket = {**ended, "spec": {**job["spec"], "storage": {"bucket": "s3://runs/a"}}}
-    assert add_command("No metrics.", in_bucket).startswith("No metrics. The bucket has metrics and rollouts")
+    assert add_command("No metrics.", in_bucket).startswith("No metrics. The bucket has the records")
 
 
 def test_pods_that_are_not_readable_are_not_shown_as_absent(job: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlt_api.model import AbsolutePath, ApiModel, ObjectName, cel
+from rlt_api.model import ApiModel, ObjectName, PathOrUrl, cel
 
 
 class Checkpoint(ApiModel):
@@ -29,8 +29,10 @@ class Checkpoint(ApiModel):
     resume: Literal["auto", "never", "path", "job"] = "auto"
     """auto resumes from the latest complete checkpoint of the job, such as after a suspension. path resumes from
     resumeFromPath, job from the latest checkpoint of resumeFromJob. never starts from step 0. verl's resume_mode."""
-    resume_from_path: AbsolutePath | None = None
-    """The folder of one checkpoint for resume path. Its name is step-N, of verl global_step_N."""
+    resume_from_path: PathOrUrl | None = None
+    """The folder of one checkpoint for resume path. Its name is step-N, of verl global_step_N. The trainer of rlt also
+    reads a checkpoint in a bucket, s3://BUCKET/PREFIX/step-N, which the job downloads first, with storage.endpoint and
+    storage.secretName."""
     resume_from_job: ObjectName | None = None
     """Name of an RLTrainingJob in the same namespace for resume job. Both jobs have the same framework and the same
     storage.claimName. This job is accepted when that one has ended, with the path of its latest checkpoint in

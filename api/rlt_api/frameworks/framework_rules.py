@@ -9,8 +9,10 @@ from rlt_api.findings.finding import Finding, use
 from rlt_api.findings.kinds import not_used, replaceable, required
 from rlt_api.frameworks.registry import FRAMEWORKS, get_framework
 from rlt_api.rules.choices import TYPE
+from rlt_api.rules.locations import NO_URL, URL_FIX
 from rlt_api.rules.storage import RESUME
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.objects import SCHEME, is_object_url
 from rlt_api.spec.runtime import TRAINING_BLOCKS
 from rlt_api.spec.worker_groups import trains
 
@@ -53,7 +55,7 @@ def report_unused_option(field: str, framework: str) -> Finding | None:
 
 def validate_resume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """resume path needs resumeFromPath, the folder of a checkpoint: step-N, of verl global_step_N, of ROLL
-    checkpoint-N. No other mode uses it."""
+    checkpoint-N. No other mode uses it. A checkpoint in a bucket is for framework builtin."""
     field = "spec.checkpoint.resumeFromPath"
     resume = spec.checkpoint.resume
     path = spec.checkpoint.resume_from_path
@@ -62,6 +64,17 @@ def validate_resume(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         message = f"is not the folder of a checkpoint, whose name is {start}N"
         fix = f"add the step, such as checkpoints/{start}100 in the run directory"
         yield Finding(field, path, message, fix, rule="resume", involved=(RESUME,))
+    elif path is not None and path.startswith(SCHEME):
+        if spec.framework.type != "builtin":
+            message = f"is in a bucket, from which type {spec.framework.type} does not resume"
+            fix = "download it to a volume in framework.prepare, and use its path"
+            yield Finding(field, path, message, fix, rule="resume", involved=(TYPE,))
+        elif not is_object_url(path):
+            yield Finding(field, path, NO_URL, URL_FIX, rule="resume")
+        elif spec.training.warmup is not None:
+            message = "is downloaded without step-0 of its run, the reference of the KL term with training.warmup"
+            fix = "copy both to a volume, and use the path of this one"
+            yield Finding(field, path, message, fix, rule="resume", involved=("spec.training.warmup",))
     if resume == "path" and path is None:
         yield required(field, "resume path", "add the folder of a checkpoint", rule="resume", involved=(RESUME,))
     if path is not None and resume != "path":

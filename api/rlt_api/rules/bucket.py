@@ -63,7 +63,7 @@ def validate_folders_with_bucket(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     mount = spec.storage.mount_path
     if path is not None and PurePosixPath(path).is_relative_to(mount):
         message = f"is below storage.mountPath {mount}, which is a folder of each pod with storage.bucket"
-        fix = "use a folder of storage.modelCache or of the image"
+        fix = "use a checkpoint in the bucket (s3://BUCKET/PREFIX/step-N), or a folder of storage.modelCache"
         yield Finding(RESUME_FROM_PATH, path, message, fix, rule=RULE, involved=(BUCKET, MOUNT))
     if spec.checkpoint.resume == "job":
         message = "needs storage.claimName, with which storage.bucket cannot be combined"

@@ -1,4 +1,5 @@
-"""Models and data in a bucket: paths such as s3://bucket/models/Qwen3-8B, which a step of framework.prepare downloads.
+"""Models, data and a checkpoint in a bucket: paths such as s3://bucket/models/Qwen3-8B, which a step of
+framework.prepare downloads.
 
 The step puts an object at ROOT/BUCKET/KEY. In the resolved spec, which all later readers have, the paths are these.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rlt_api.blocks.framework import PrepareStep
 from rlt_api.spec.hub_downloads import DOWNLOAD
@@ -20,7 +21,9 @@ NODES = "--nodes="
 """The option with which the step downloads to the disk of each pod."""
 URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/(?!\.{1,2}(/|$))[\w.=+@-]+)+/?", re.ASCII)
 """Bucket, and the key of an object or of a folder."""
-BLOCKS = {"model", "algorithm", "rewards", "data", "evaluation"}
+BLOCKS = {"model", "algorithm", "rewards", "data", "evaluation", "checkpoint"}
+Kind = Literal["model", "data", "checkpoint"]
+"""What the objects of a path are: an option of the step."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class ObjectPath:
 
     field: str
     url: str
-    is_model: bool
+    kind: Kind
     owner: Any
     """The part of the spec in JSON that has it."""
     key: str | int
@@ -42,7 +45,7 @@ def is_object_url(path: str) -> bool:
 
 
 def list_objects(spec: RLTrainingJobSpec) -> list[ObjectPath]:
-    """List the paths of models and data that begin with s3://."""
+    """List the paths of models, data and a checkpoint that begin with s3://."""
     return list(_find(spec.model_dump(mode="json", by_alias=True, include=BLOCKS)))
 
 
@@ -70,7 +73,7 @@ def build_object_step(spec: RLTrainingJobSpec) -> PrepareStep | None:
     added: set[str] = set()
     for path in paths:
         if path.url not in added:
-            command += ["--model" if path.is_model else "--data", f"{path.field}={path.url}"]
+            command += [f"--{path.kind}", f"{path.field}={path.url}"]
             added.add(path.url)
     return PrepareStep(name=STEP, command=command)
 
@@ -92,24 +95,25 @@ def _has_cache(spec: RLTrainingJobSpec) -> bool:
 
 
 def _find(spec: Mapping[str, Any]) -> Iterator[ObjectPath]:
-    for field, is_model, owner, key in _list_places(spec):
+    for field, kind, owner, key in _list_places(spec):
         path = owner[key] if isinstance(key, int) else owner.get(key)
         if isinstance(path, str) and path.startswith(SCHEME):
-            yield ObjectPath(field, path, is_model, owner, key)
+            yield ObjectPath(field, path, kind, owner, key)
 
 
-def _list_places(spec: Mapping[str, Any]) -> Iterator[tuple[str, bool, Any, str | int]]:
-    """Yield the field of each path, whether it is a model's, the part of the spec that has it, and its key there."""
+def _list_places(spec: Mapping[str, Any]) -> Iterator[tuple[str, Kind, Any, str | int]]:
+    """Yield the field of each path, what it is, the part of the spec that has it, and its key there."""
     algorithm = spec.get("algorithm") or {}
-    yield "spec.model.path", True, spec.get("model") or {}, "path"
+    yield "spec.model.path", "model", spec.get("model") or {}, "path"
     for name in ("critic", "distillation"):
-        yield f"spec.algorithm.{name}.modelPath", True, algorithm.get(name) or {}, "modelPath"
+        yield f"spec.algorithm.{name}.modelPath", "model", algorithm.get(name) or {}, "modelPath"
     for index, reward in enumerate(spec.get("rewards") or []):
-        yield f"spec.rewards[{index}].model", True, reward, "model"
+        yield f"spec.rewards[{index}].model", "model", reward, "model"
+    yield "spec.checkpoint.resumeFromPath", "checkpoint", spec.get("checkpoint") or {}, "resumeFromPath"
     blocks = {"spec.data": spec.get("data")}
     blocks |= {f"spec.evaluation[{n}].data": each.get("data") for n, each in enumerate(spec.get("evaluation") or [])}
     for field, data in blocks.items():
-        yield f"{field}.path", False, data or {}, "path"
+        yield f"{field}.path", "data", data or {}, "path"
         files = (data or {}).get("files") or []
         for index in range(len(files)):
-            yield f"{field}.files[{index}]", False, files, index
+            yield f"{field}.files[{index}]", "data", files, index

@@ -24,9 +24,9 @@ MAX_RUNS = 8
 def command(runs: tuple[str, ...], reward: float | None, kube_context: KubeContext, output: str) -> None:
     """Compare the configuration and the metrics of runs.
 
-    RUN is a run directory or the name of a job. The metrics of a job whose program does not run are read from its
-    volume by a pod, which ends after some seconds. Differences are those to the first run. Suites of spec.evaluation
-    have paired differences with 95% intervals.
+    RUN is a run directory, a run in a bucket (s3://BUCKET/PREFIX) or the name of a job. The metrics of a job whose
+    program does not run are read from its volume by a pod, which ends after some seconds. Differences are those to the
+    first run. Suites of spec.evaluation have paired differences with 95% intervals.
     """
     if not 2 <= len(runs) <= MAX_RUNS:
         raise click.UsageError(f"pass 2 to {MAX_RUNS} runs")

@@ -18,7 +18,7 @@ from rlt_cli.run_arguments import find_directory
 
 
 @click.command()
-@click.argument("name", metavar="NAME | DIRECTORY")
+@click.argument("name", metavar="NAME | DIRECTORY | URL")
 @click.argument("metrics", nargs=-1, metavar="[METRIC]...")
 @click.option("--since", default=0, show_default=True, metavar="STEP", help="Show only steps after this one.")
 @click.option("--plot", is_flag=True, help="Show each metric as a row of bars.")
@@ -29,6 +29,7 @@ def command(
 ) -> None:
     """Show the metrics of a job or a run directory by step.
 
+    URL is a run in a bucket: s3://BUCKET/PREFIX.
     METRIC is a metric name of verl. Without it, the command shows the metrics of the status page. After the end of the
     program they are from the record of the last 400 steps that the operator keeps, or from the volume.
     """

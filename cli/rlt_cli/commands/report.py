@@ -15,6 +15,7 @@ from rlt_cli.failure import Failure
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import emit_result, output_option
 from rlt_cli.run_arguments import load_runs
+from rlt_pod.download.bucket import SCHEME
 from rlt_ui.report import build_report
 
 
@@ -32,10 +33,10 @@ from rlt_ui.report import build_report
 def command(run: str, markdown: bool, file: Path | None, kube_context: KubeContext, output: str) -> None:
     """Write everything about a run to one HTML file.
 
-    RUN is a run directory or the name of a job, as in `compare`. The file contains phase, findings, attempts, learning
-    curves, the time of a step, the best and the worst rollouts, and the configuration. It is the run page of `ui` as a
-    file, which loads and sends nothing. Secrets are masked as far as their name or shape shows them: check the rollouts
-    before you publish the file.
+    RUN is a run directory, a run in a bucket (s3://BUCKET/PREFIX) or the name of a job, as in `compare`. The file
+    contains phase, findings, attempts, learning curves, the time of a step, the best and the worst rollouts, and the
+    configuration. It is the run page of `ui` as a file, which loads and sends nothing. Secrets are masked as far as
+    their name or shape shows them: check the rollouts before you publish the file.
     """
     (found,) = load_runs([run], kube_context)
     origin = Origin(importlib.metadata.version("rlt"), f"{datetime.now(UTC):%FT%TZ}")
@@ -44,7 +45,7 @@ def command(run: str, markdown: bool, file: Path | None, kube_context: KubeConte
         emit_result(summary.rstrip("\n"), {"markdown": summary}, output)
         return
     # Two runs of one job have different directories.
-    name = Path(run).absolute().name if Path(run).is_dir() else found.name
+    name = Path(run).absolute().name if run.startswith(SCHEME) or Path(run).is_dir() else found.name
     path = file or Path(f"{name}-report.html")
     try:
         path.write_text(build_report(found, origin), encoding="utf-8")

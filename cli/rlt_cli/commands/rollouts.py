@@ -6,6 +6,7 @@ import click
 
 from rlt.kube_context import KubeContext
 from rlt.metric_text import format_number
+from rlt.runs.bucket_copy import select_step
 from rlt.runs.directory import read_rollouts
 from rlt.runs.records import find_rollouts
 from rlt.runs.rollouts import Rollout
@@ -17,7 +18,7 @@ from rlt_pod.report.extremes import select_rollouts
 
 
 @click.command()
-@click.argument("name", metavar="NAME | DIRECTORY")
+@click.argument("name", metavar="NAME | DIRECTORY | URL")
 @click.option("--step", type=int, help="The step.  [default: the latest]")
 @click.option("--best", type=int, metavar="K", help="Show only the K responses with the highest rewards.")
 @click.option("--worst", type=int, metavar="K", help="Show only the K responses with the lowest rewards.")
@@ -28,9 +29,10 @@ def command(
 ) -> None:
     """Show prompts, responses and rewards of one step.
 
+    URL is a run in a bucket: s3://BUCKET/PREFIX.
     After the end of the job's program, these are the best and the worst responses of the latest step.
     """
-    if directory := find_directory(name):
+    if directory := find_directory(name, select_step(name, step)):
         found, notes = read_rollouts(directory, step)
     else:
         _, found, notes = run(_find(name, step, kube_context))

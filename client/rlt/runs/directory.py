@@ -38,7 +38,7 @@ NUM_EXTREMES = 3
 
 Step = dict[str, float | None]
 """A line of metrics.jsonl: `step` and the metrics. None is NaN or infinite, which JSON cannot represent."""
-_ROLLOUTS_FILE = re.compile(r"step-(\d+)\.jsonl")
+_ROLLOUTS_FILE = re.compile(rf"(?:.*/)?{ROLLOUTS}/step-(\d{{1,15}})\.jsonl", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -100,13 +100,20 @@ def read_steps(path: Path, notes: list[str]) -> list[Step]:
 
 def read_rollouts(path: Path, step: int | None) -> tuple[list[Rollout], list[str]]:
     """The rollouts of a step, by default of the latest, and notes. Raises UnavailableError without rollouts."""
-    steps = list_rollout_steps(path)
+    notes: list[str] = []
+    file = path / ROLLOUTS / f"step-{choose_rollouts_step(str(path), list_rollout_steps(path), step)}.jsonl"
+    return list(map(shorten, iterate_json_lines(file, MAX_ROLLOUTS_BYTES, notes))), notes
+
+
+def choose_rollouts_step(run: str, steps: list[int], step: int | None) -> int:
+    """The step, by default the latest of `steps`, which are in their order. Raises UnavailableError without rollouts.
+
+    `run`: where the run is, for the message.
+    """
     if not steps or step not in (None, *steps):
         known = f"its steps with responses are {_summarize_steps(steps)}" if steps else f"it has no {ROLLOUTS}"
-        raise UnavailableError(f"{path}: {known}.", next=f"ls {path}")
-    notes: list[str] = []
-    file = path / ROLLOUTS / f"step-{steps[-1] if step is None else step}.jsonl"
-    return list(map(shorten, iterate_json_lines(file, MAX_ROLLOUTS_BYTES, notes))), notes
+        raise UnavailableError(f"{run}: {known}.", next=f"rlt report {run}")
+    return steps[-1] if step is None else step
 
 
 def _summarize_steps(steps: list[int]) -> str:
@@ -120,8 +127,14 @@ def find_latest_rollouts(path: Path) -> int | None:
 
 def list_rollout_steps(path: Path) -> list[int]:
     """The steps with a file of rollouts, in their order."""
-    names = (_ROLLOUTS_FILE.fullmatch(file.name) for file in (path / ROLLOUTS).glob("step-*.jsonl"))
-    return sorted(int(name[1]) for name in names if name)
+    steps = (get_rollouts_step(f"{ROLLOUTS}/{file.name}") for file in (path / ROLLOUTS).glob("step-*.jsonl"))
+    return sorted(step for step in steps if step is not None)
+
+
+def get_rollouts_step(name: str) -> int | None:
+    """The step of a file rollouts/step-N.jsonl, also with folders before it. None for another file."""
+    found = _ROLLOUTS_FILE.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 def shorten(rollout: Rollout) -> Rollout:

@@ -70,7 +70,7 @@ def list_data_files(spec: RLTrainingJobSpec) -> list[str]:
 
 def list_object_paths(spec: RLTrainingJobSpec) -> list[ObjectPath]:
     """Return the models and data in a bucket that no step downloads: only a job of checks alone has such paths."""
-    return [ObjectPath(path.field, path.url, path.is_model) for path in list_objects(spec)]
+    return [ObjectPath(path.field, path.url, path.kind) for path in list_objects(spec)]
 
 
 def _list_data(spec: RLTrainingJobSpec) -> Iterator[Data | EvaluationData]:

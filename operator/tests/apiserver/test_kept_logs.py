@@ -72,7 +72,7 @@ def test_the_log_of_a_job_that_has_ended_does_not_need_its_head(
     assert "exceeded quota" in rlt("logs", "sum", expected=1).stderr, "a pod reads the volume"
 
 
-def test_a_job_with_a_bucket_names_the_command_that_copies_its_results(
+def test_a_job_with_a_bucket_names_the_command_that_reads_its_results(
     kubernetes: Kubernetes, namespace: str, rlt: Rlt, tmp_path: Path
 ) -> None:
     storage = {"bucket": "s3://runs/team-a", "endpoint": "http://minio:9000"}
@@ -83,10 +83,10 @@ def test_a_job_with_a_bucket_names_the_command_that_copies_its_results(
         *("patch", "rltrainingjob", "sum", "-n", namespace),
         *("--subresource=status", "--type=merge", "-p", json.dumps(status)),
     )
-    folder = f"sum-{job['metadata']['uid'][:8]}"
-    command = f"aws s3 sync s3://runs/team-a/runs/{folder} {folder} --exclude 'checkpoints/*' --exclude 'export/*'"
+    url = f"s3://runs/team-a/runs/sum-{job['metadata']['uid'][:8]}"
+    command = f"AWS_ENDPOINT_URL_S3=http://minio:9000 rlt report {url}"
     for arguments in (("logs", "sum"), ("logs", "sum", "--list"), ("metrics", "sum"), ("rollouts", "sum")):
-        assert f"`{command} --endpoint-url http://minio:9000`" in rlt(*arguments, expected=1).stderr, arguments
+        assert f"`{command}`" in rlt(*arguments, expected=1).stderr, arguments
     file = tmp_path / "report.html"
     rlt("report", "sum", "--file", str(file))
-    assert f"rlt report {folder}" in file.read_text()
+    assert f"rlt report {url}" in file.read_text()

@@ -32,6 +32,11 @@ CREDENTIALS = (
     "identity of the pods."
 )
 REGION = "The bucket is in another region: set AWS_REGION in spec.cluster.env{region}."
+NO_KEYS = "no keys"
+NO_OBJECTS = "no objects"
+NO_S3 = "no S3"
+OTHER = "other"
+"""Errors without a code of S3."""
 FIXES = {
     "NoSuchBucket": "Correct {field}, or create the bucket.",
     **dict.fromkeys(
@@ -42,9 +47,12 @@ FIXES = {
     "these objects.",
     **dict.fromkeys(("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraint"), REGION),
     "RequestTimeTooSkewed": "Synchronize the clock of the nodes, or of the server spec.storage.endpoint (NTP).",
+    NO_KEYS: "Set spec.storage.secretName, or serviceAccountName in the podTemplate of head and workers.",
+    NO_OBJECTS: "Correct {field}, or upload the files.",
+    NO_S3: "Set spec.storage.endpoint to the URL of a server with the API of S3.",
+    OTHER: "Verify {field}, spec.storage.endpoint and secretName, and the log of the server.",
 }
-"""Error code -> what to do. https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html"""
-DEFAULT_FIX = "Verify {field}, spec.storage.endpoint and secretName, and the log of the server."
+"""Error code -> what to do in a job. https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html"""
 CHANGED = (404, 412)
 """Statuses of a listed object that was deleted or replaced."""
 
@@ -92,8 +100,14 @@ class Server:
     """S3, or the server at `endpoint`."""
 
     def __init__(
-        self, endpoint: str | None, environment: Mapping[str, str] = os.environ, timeout_s: float = TIMEOUT_S
+        self,
+        endpoint: str | None,
+        environment: Mapping[str, str] = os.environ,
+        timeout_s: float = TIMEOUT_S,
+        fixes: Mapping[str, str] = FIXES,
     ) -> None:
+        """`fixes`: error code -> what to do. It has the keys of FIXES."""
+        self._fixes = fixes
         self._environment = environment
         self._timeout_s = timeout_s
         self._url = (endpoint or f"https://s3.{get_region(environment)}.amazonaws.com").rstrip("/")
@@ -106,8 +120,7 @@ class Server:
         if not found:
             found = [each for each in self._list(location, location.key, limit=1) if each.key == location.key]
         if not found:
-            fix = f"Correct {location.field}, or upload the files."
-            raise DownloadError(f"{location.url}: the bucket has no such objects.", fix)
+            raise self._fail(location, NO_OBJECTS, f"{location.url}: the bucket has no such objects.")
         return found
 
     def open_object(self, location: Location, listed: Listed, start: int) -> HTTPResponse:
@@ -127,17 +140,23 @@ class Server:
             try:
                 with self._open(location, "", arguments, {}) as response:
                     page = ElementTree.fromstring(response.read())
+                if not page.tag.endswith("ListBucketResult"):
+                    raise ElementTree.ParseError(f"the answer is {page.tag}")
             except urllib.error.HTTPError as error:
                 raise self._explain(location, error) from error
             except HTTPException as error:
                 raise OSError(f"{self._url} breaks off its answer") from error
             except ElementTree.ParseError as error:
-                fix = "Set spec.storage.endpoint to the URL of a server with the API of S3."
-                raise DownloadError(f"{location.url}: {self._url} gives no list ({error}).", fix) from error
+                problem = f"{location.url}: {self._url} gives no list ({error})."
+                raise self._fail(location, NO_S3, problem) from error
             for each in page.findall("{*}Contents"):
                 key = each.findtext("{*}Key", "")
-                if not key.endswith("/"):
-                    yield Listed(key, int(each.findtext("{*}Size", "0")), each.findtext("{*}ETag", ""))
+                if key.endswith("/"):
+                    continue
+                if any(part in ("", ".", "..") for part in key.split("/")):
+                    problem = f"{location.url}: the key {key!r} is not a path of a file."
+                    raise DownloadError(problem, "Rename the object.")
+                yield Listed(key, int(each.findtext("{*}Size", "0")), each.findtext("{*}ETag", ""))
             token = page.findtext("{*}NextContinuationToken")
             if not token or limit:
                 return
@@ -168,14 +187,13 @@ class Server:
                 reason = f"the identity of the pod gets no credentials ({error.code} {error.reason})"
                 if error.code in TEMPORARY:
                     raise OSError(reason) from error  # an HTTPError would be an answer of the bucket's server
-                raise DownloadError(f"{location.url}: {reason}.", CREDENTIALS) from error
+                raise self._fail(location, "InvalidToken", f"{location.url}: {reason}.") from error
             if found is None and self._keys is not None:
                 raise OSError("the metadata service of the node does not answer any longer")
             self._keys = found
             self._found = now
         if self._keys is None:
-            fix = "Set spec.storage.secretName, or serviceAccountName in the podTemplate of head and workers."
-            raise DownloadError(f"{location.url}: the pod has no credentials for it.", fix)
+            raise self._fail(location, NO_KEYS, f"{location.url}: there are no credentials for it.")
         return self._keys
 
     def _explain(self, location: Location, error: urllib.error.HTTPError) -> DownloadError:
@@ -188,5 +206,8 @@ class Server:
         code = answer.findtext("{*}Code") or {403: "AccessDenied", 301: "PermanentRedirect"}.get(error.code, "")
         region = region or answer.findtext("{*}Region")
         reason = f"{code or error.code}: {answer.findtext('{*}Message') or error.reason}".rstrip(".")
-        fix = FIXES.get(code, DEFAULT_FIX).format(field=location.field, region=f" to {region}" if region else "")
-        return DownloadError(f"{location.url} cannot be read: {reason}.", fix)
+        return self._fail(location, code, f"{location.url} cannot be read: {reason}.", region)
+
+    def _fail(self, location: Location, code: str, problem: str, region: str | None = None) -> DownloadError:
+        fix = self._fixes.get(code, self._fixes[OTHER])
+        return DownloadError(problem, fix.format(field=location.field, region=f" to {region}" if region else ""))

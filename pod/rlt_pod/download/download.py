@@ -2,10 +2,11 @@
 
     python3 rlt_pod.pyz download NAME [--revision REVISION]
     python3 rlt_pod.pyz download --dataset NAME[@REVISION][:CONFIG] ...
-    python3 rlt_pod.pyz download --to ROOT [--endpoint URL] [--nodes=N] [--model|--data FIELD=s3://BUCKET/KEY] ...
+    python3 rlt_pod.pyz download --to ROOT [--endpoint URL] [--nodes=N] [--model|--data|--checkpoint FIELD=URL] ...
 
-Complete files are kept, and a partial file is continued where it ends. Files of the hub are in the folders where
-huggingface_hub finds them, and objects are at ROOT/BUCKET/KEY. Without a connection, an earlier download is enough.
+URL is s3://BUCKET/KEY. Complete files are kept, and a partial file is continued where it ends. Files of the hub are in
+the folders where huggingface_hub finds them, and objects are at ROOT/BUCKET/KEY. Without a connection, an earlier
+download is enough.
 Exit code 1 with a sentence if the download cannot succeed.
 """
 
@@ -30,6 +31,8 @@ from rlt_pod.download.transfer import CHUNK, DownloadError, Progress, fetch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+KINDS = ("model", "data", "checkpoint")
+"""What the objects of a location are."""
 ENDPOINT = "https://huggingface.co"
 
 
@@ -134,8 +137,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dataset", action="append", default=[], type=parse_data_set, metavar="NAME[@REVISION][:CONFIG]"
     )
-    for option in ("--model", "--data"):
-        parser.add_argument(option, action="append", default=[], type=parse_location, metavar="FIELD=URL")
+    for kind in KINDS:
+        parser.add_argument(f"--{kind}", action="append", default=[], type=parse_location, metavar="FIELD=URL")
     parser.add_argument("--to", type=Path, metavar="ROOT", help="folder of the objects")
     parser.add_argument("--endpoint", help="URL of the bucket's server. Default: Amazon's S3")
     parser.add_argument("--nodes", type=int, default=1, help="nodes in Ray, each with its own disk")
@@ -143,12 +146,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def download_all_objects(options: argparse.Namespace, arguments: Sequence[str]) -> None:
-    """Download the objects of --model and --data, with --nodes in all pods. Raises DownloadError, OSError."""
+    """Download the objects of all locations, with --nodes in all pods. Raises DownloadError, OSError."""
     others = [each for each in arguments if not each.startswith("--nodes")]
     tasks = every_node.start(others, options.nodes) if options.nodes > 1 else {}
     server = Server(options.endpoint)
-    for location in (*options.model, *options.data):
-        print(download_objects(server, location, options.to, is_model=location in options.model), flush=True)
+    for kind in KINDS:
+        for location in getattr(options, kind):
+            print(download_objects(server, location, options.to, kind), flush=True)
     if tasks:
         every_node.join(tasks)
 

@@ -28,8 +28,8 @@ STATE = ".rlt-download"
 ROUNDS = 3
 """Lists of objects that change meanwhile, after which the download fails."""
 NO_ANSWER = "Verify spec.storage.endpoint, and permit egress from the pods to it."
-CONFIG = "config.json"
-"""The file that each model has."""
+MARKS = {"model": "config.json", "checkpoint": "complete"}
+"""What is downloaded -> the file that is uploaded last."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,21 @@ class Record:
     """Whether these are all objects of a list."""
 
 
-def select(location: Location, listed: Sequence[Listed], *, is_model: bool) -> list[Listed]:
-    """Select the files that are read: of a model, those that are also read from the hub. Raises DownloadError."""
-    for each in listed:
-        if any(part in ("", ".", "..") for part in each.key.split("/")):
-            raise DownloadError(f"{location.url}: the key {each.key!r} is not a path of a file.", "Rename the object.")
-    if not is_model:
+def select(location: Location, listed: Sequence[Listed], kind: str) -> list[Listed]:
+    """Select the files that are read: of a model, those that are also read from the hub. Raises DownloadError.
+
+    `kind`: model, data or checkpoint.
+    """
+    mark = MARKS.get(kind)
+    if mark and all(each.key != f"{location.key}/{mark}" for each in listed):
+        fix = f"Set {location.field} to the folder of a {kind}, after its upload."
+        raise DownloadError(f"{location.url} has no {mark}, so that it is not a {kind}, or not yet complete.", fix)
+    if kind != "model":
         return list(listed)
-    if all(each.key != f"{location.key}/{CONFIG}" for each in listed):
-        fix = f"Set {location.field} to the folder of a model, after its upload."
-        raise DownloadError(f"{location.url} has no {CONFIG}, so that it is not a model, or not yet complete.", fix)
     return [each for each in listed if any(fnmatch(each.key, pattern) for pattern in PATTERNS)]
 
 
-def download_objects(server: Server, location: Location, root: Path, *, is_model: bool) -> Path:
+def download_objects(server: Server, location: Location, root: Path, kind: str) -> Path:
     """Download what is missing or has changed. Returns the path of the file or folder. Raises DownloadError, OSError.
 
     Jobs that share `root` download one after another: the later ones find the files. Without a connection to the
@@ -68,7 +69,7 @@ def download_objects(server: Server, location: Location, root: Path, *, is_model
     record = state / f"{name}.json"
 
     def read_list() -> list[Listed]:
-        return select(location, retry(lambda: server.list_objects(location)), is_model=is_model)
+        return select(location, retry(lambda: server.list_objects(location)), kind)
 
     with (state / f"{name}.lock").open("w") as lock:
         with suppress(OSError):  # a file system without locks

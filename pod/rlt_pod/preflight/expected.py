@@ -74,13 +74,14 @@ class Repository:
 
 @dataclass(frozen=True)
 class ObjectPath:
-    """Models or data in a bucket."""
+    """A model, data or a checkpoint in a bucket."""
 
     field: str
     """The field that names them."""
     url: str
     """s3://BUCKET/KEY."""
-    is_model: bool
+    kind: str
+    """A key of MARKS (rlt_pod/download/objects.py), or data."""
 
 
 @dataclass(frozen=True)

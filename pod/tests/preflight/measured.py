@@ -40,7 +40,7 @@ EXPECTED = Expected(
     export_bytes=2 * GiB,
     checkpoints=3,
     bucket=Bucket("s3://runs/sum", ["rlt-trainer", "bucket"], ["workers"]),
-    objects=[ObjectPath("spec.model.path", "s3://models/q", True)],
+    objects=[ObjectPath("spec.model.path", "s3://models/q", "model")],
 )
 EXPECTED_GPUS = replace(EXPECTED, workers=[Group("workers", 2, 4, 1, 2 * GiB, 80 * GiB)], bfloat16=True)
 

@@ -37,7 +37,7 @@ def find_object_problems(
     for path in paths:
         location = Location(path.field, path.url)
         try:
-            select(location, retry(functools.partial(server.list_objects, location), ATTEMPTS), is_model=path.is_model)
+            select(location, retry(functools.partial(server.list_objects, location), ATTEMPTS), path.kind)
         except DownloadError as error:
             yield ObjectProblem(error.problem, error.fix, is_certain=True)
         except OSError as error:
