@@ -51,7 +51,7 @@ def test_a_committed_checkpoint_is_downloaded_as_it_was(objects: FolderObjects, 
     for rank in (0, 1):  # on the same node
         bucket_marks.download(objects, other_node / "step-6", rank=rank)
     marker.verify(other_node / "step-6", marker.read_mark(other_node / "step-6"))
-    assert (other_node / "step-6/__0_0.distcp").read_text() == "other weights"
+    assert (other_node / "step-6/a1b2c3d4/__0_0.distcp").read_text() == "other weights"
     bucket_marks.remove_downloads(other_node)
     assert [path.name for path in (other_node / "step-6").iterdir()] == ["complete"]
 

@@ -74,13 +74,15 @@ def download(objects: Objects, directory: Path, *, rank: int) -> None:
         mark = marker.read_mark(directory)
     except (DamagedCheckpointError, ValueError):
         return
-    download_files(objects, prefix_of(step) + mark.folder, mark.files, directory, first=rank)
+    download_files(objects, prefix_of(step) + mark.folder, mark.files, directory / mark.folder, first=rank)
 
 
 def remove_downloads(checkpoints: Path) -> None:
     """Delete downloaded checkpoints, except their markers."""
-    for path in checkpoints.glob("step-*/**/*"):
-        if path.is_file() and path.name != COMPLETE:
+    for path in checkpoints.glob("step-*/*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)  # other processes of the node do the same
+        elif path.name != COMPLETE:
             path.unlink(missing_ok=True)
 
 

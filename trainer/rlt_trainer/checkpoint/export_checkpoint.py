@@ -55,7 +55,7 @@ def export_checkpoint(
             open_checkpoint(checkpoint) as content,
         ):
             files = prepare_model_files(config.model, Path(scratch))
-            write(checkpoint, output, config, files=files, saved=content.saved, max_shard_bytes=max_shard_bytes)
+            write(content.files, output, config, files=files, saved=content.saved, max_shard_bytes=max_shard_bytes)
     except DamagedCheckpointError as error:
         raise ValueError(f"--checkpoint {checkpoint} is damaged: {error}. Use an earlier one.") from error
 

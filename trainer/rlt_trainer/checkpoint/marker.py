@@ -29,13 +29,14 @@ class Mark:
     number: int
     """Sequence number among the checkpoints of the run directory. The highest is the latest, regardless of the step."""
     files: dict[str, int]
-    """Path in the checkpoint's folder -> size in bytes."""
+    """Path in `folder` -> size in bytes."""
     score: float | None = None
     """Validation score at this step."""
     origin: str | None = None
     """The checkpoint that the run started from (checkpoint.resumeFromPath)."""
     folder: str = ""
-    """In a bucket: where the files are, below the prefix of the checkpoint, with a slash at the end."""
+    """Of a checkpoint in a bucket, and of its copy on a disk: where the files are in the checkpoint's folder, with a
+    slash at the end."""
     format: int = FORMAT
 
 
@@ -151,7 +152,7 @@ def find_latest_step(checkpoints: Path) -> int | None:
 def verify(directory: Path, mark: Mark) -> None:
     """Raise DamagedCheckpointError if a file is missing or its size differs from the marker."""
     for name, size in mark.files.items():
-        path = directory / name
+        path = directory / mark.folder / name
         if not path.is_file():
             raise DamagedCheckpointError(f"its file {name} is missing")
         if path.stat().st_size != size:

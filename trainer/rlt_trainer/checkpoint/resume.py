@@ -117,7 +117,7 @@ def load_checkpoint(directory: Path, parts: Parts) -> tuple[int, DriverState]:
             warnings.warn(
                 f"{directory} contains {', '.join(sorted(unused))}, which this run does not use.", stacklevel=2
             )
-        load_parts(directory, parts)
+        load_parts(checkpoint.files, parts)
         return checkpoint.mark.step, checkpoint.driver
 
 
@@ -133,7 +133,7 @@ def load_reference(directory: Path, model: nn.Module) -> None:
             names = select_shapes(checkpoint.saved, "model")
             reference = FrozenState(model, names)
             check_part(start, "model", reference, checkpoint.saved)
-            load_parts(start, {"model": reference})
+            load_parts(checkpoint.files, {"model": reference})
     except DamagedCheckpointError as error:
         raise ValueError(
             f"Cannot resume from {directory}: the reference of the KL term, the policy after the warm-up in {start}, "
@@ -167,6 +167,8 @@ class OpenCheckpoint:
     """A complete checkpoint, locked against deletion."""
 
     mark: Mark
+    files: Path
+    """The folder with the files."""
     saved: dict[str, Any]
     """DCP's metadata by name of the tensor or value."""
     driver: DriverState
@@ -182,8 +184,9 @@ def open_checkpoint(directory: Path) -> Iterator[OpenCheckpoint]:
             mark = marker.read_mark(directory)
             stack.enter_context(lock_for_reading(directory))
             marker.verify(directory, mark)
-            driver = DriverState.read(directory) if dist.get_rank() == 0 else DriverState()
-            found = OpenCheckpoint(mark, read_metadata(directory), driver)
+            files = directory / mark.folder
+            driver = DriverState.read(files) if dist.get_rank() == 0 else DriverState()
+            found = OpenCheckpoint(mark, files, read_metadata(files), driver)
         except DamagedCheckpointError as error:
             problem = str(error)
         problems: list[str | None] = [None] * dist.get_world_size()
