@@ -332,6 +332,28 @@ CASES = [
         "remove it",
         cel=True,
     ),
+    Case("publish", PUBLISH, {"publish": [{**HUB, "registry": "oci://ghcr.io/lab/a"}]}, "keep one of them", cel=True),
+    Case(
+        "publish",
+        f"{PUBLISH}.endpoint",
+        {"publish": [{"registry": "oci://ghcr.io/lab/a", "endpoint": "http://s3"}]},
+        "remove it",
+        cel=True,
+    ),
+    Case(
+        "publish",
+        f"{PUBLISH}.public",
+        {"publish": [{"registry": "oci://ghcr.io/lab/a", "public": True}]},
+        "remove it",
+        cel=True,
+    ),
+    Case(
+        "schema",
+        f"{PUBLISH}.registry",
+        {"publish": [{"registry": "oci://lab/math"}]},  # no host
+        "write a value of this form",
+        cel=True,
+    ),
     Case("publish", "spec.publish[1].hub", {"publish": [HUB, HUB]}, "use another place"),
     Case(
         "publish",

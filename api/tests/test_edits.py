@@ -27,6 +27,7 @@ NEEDS_A_DECISION = {
     "spec.publish[0].bucket": "the prefix",
     "spec.publish[0].endpoint": "the server",
     "spec.publish[0].hub": "the repository, or whether the pods use the hub",
+    "spec.publish[0].registry": "the registry",
     "spec.publish[1].hub": "the place",
     "spec.evaluation[0].data": "the data",
     "spec.evaluation[0].data.files[0]": "where the file is",

@@ -83,6 +83,7 @@ VALID += [
         "cluster.env": [{"name": "HF_HUB_OFFLINE", "value": "0"}],
     },
     {"publish": [{"bucket": "s3://runs/a/models/math"}], "storage.bucket": "s3://runs/a"},
+    {"publish": [{"registry": "oci://registry.lab:5000/a/math__x-1.5:v1"}, {"registry": "oci://localhost:5000/a"}]},
 ]
 
 

@@ -57,6 +57,19 @@ def test_a_model_without_a_volume_is_served_from_the_hub() -> None:
     assert command[command.index("--revision") + 1] == "2"
 
 
+def test_a_model_in_a_registry_is_mounted_as_an_image() -> None:
+    place = {"registry": "oci://ghcr.io/lab/a:v1", "secretName": "registry"}
+    published = {**PUBLISHED, "published": [{"url": place["registry"], "revision": "sha256:1"}]}
+    source = job(merged(BUCKET, {"publish": [place], "cluster.imagePullSecrets": ["registry", "mine"]}), published)
+    deployment, _ = build_server_manifests(source, KubeContext(), adapter=False, image=None, unpromoted=False)
+    pod = deployment["spec"]["template"]["spec"]
+    assert {each["name"]: each for each in pod["volumes"]}["model"]["image"]["reference"] == "ghcr.io/lab/a:v1@sha256:1"
+    (mount,) = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "model"]
+    assert mount == {"name": "model", "mountPath": pod["containers"][0]["command"][4], "readOnly": True}
+    assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "mine"}]
+    assert "HF_TOKEN" not in [each["name"] for each in pod["containers"][0]["env"]]
+
+
 def test_an_adapter_is_served_on_its_base_model() -> None:
     spec = merged(SPEC, {"model": {"path": "Qwen/Qwen2.5-0.5B", "fromSeed": None, "lora": {"rank": 8}}})
     command = build(job(spec), adapter=True)
@@ -69,7 +82,11 @@ def test_an_adapter_is_served_on_its_base_model() -> None:
     [
         (job(status={}), False, "Job sum has exported no model: status.checkpoint.exportedPath is absent"),
         (job(BUCKET, PUBLISHED), False, "is in s3://runs/a/x/export, which no server can mount: copy it to a volume"),
-        (job(merged(SPEC, {"storage": None})), False, "train with storage.claimName, or with hub in spec.publish"),
+        (
+            job(merged(SPEC, {"storage": None})),
+            False,
+            "train with storage.claimName, or with hub or registry in spec.publish",
+        ),
         (job(status={**EXPORTED, "conditions": [REJECTED]}), False, "Job sum is not promoted: math: mean 0.1"),
         (job(), True, "Job sum has trained no adapter: spec.model.lora is not given"),
         (job(merged(SPEC, {"model": {"lora": {"rank": 8}}})), True, "The base model of job sum has no files"),

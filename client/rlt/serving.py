@@ -9,7 +9,7 @@ from rlt.kube_context import KubeContext
 from rlt_api.frameworks.builtin.training_config import count_devices
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import rollout_group, training_group
-from rlt_core.children.model_server import ServedModel, build_model_server
+from rlt_core.children.model_server import IMAGE_MOUNT, ServedModel, build_model_server
 from rlt_core.earlier_job import find_claim
 from rlt_core.job import Job, Manifest, parse_job
 
@@ -61,12 +61,15 @@ def _check_devices(job: Job, spec: RLTrainingJobSpec, next_command: str) -> None
 
 
 def _find_model(job: Job, spec: RLTrainingJobSpec, next_command: str) -> ServedModel:
-    """The export on the volume, or else a publication on the hub."""
+    """The export on the volume, or else the first publication on the hub or in a registry."""
     if (folder := _find_export(job, spec)) is not None:
         return ServedModel(folder)
     for place, result in zip(spec.publish, job.status.published, strict=False):
         if place.hub and result.revision:
             return ServedModel(place.hub, result.revision, place.secret_name)
+        if place.registry and result.revision:
+            image = f"{place.registry.removeprefix('oci://')}@{result.revision}"
+            return ServedModel(IMAGE_MOUNT, secret=place.secret_name, image=image)
     raise _explain_missing(job, next_command)
 
 
@@ -97,4 +100,6 @@ def _explain_missing(job: Job, next_command: str) -> UnavailableError:
         message = f"Job {job.name} has exported no model: status.checkpoint.exportedPath is absent."
         return UnavailableError(message, next=next_command)
     message = f"The model of job {job.name} is in {exported}, which no server can mount: copy it to a volume, or train "
-    return UnavailableError(f"{message}with storage.claimName, or with hub in spec.publish.", next=next_command)
+    return UnavailableError(
+        f"{message}with storage.claimName, or with hub or registry in spec.publish.", next=next_command
+    )

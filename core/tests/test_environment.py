@@ -201,6 +201,7 @@ def test_the_keys_of_the_bucket_are_references_in_pods_that_use_it() -> None:
 
 def test_the_keys_of_each_publication_have_other_names_than_those_of_the_bucket() -> None:
     publish = [{"hub": "lab/a", "secretName": "hub"}, {"bucket": "s3://aaa"}, {"bucket": "s3://bbb", "secretName": "b"}]
+    publish.append({"registry": "oci://ghcr.io/lab/a", "secretName": "images"})
     storage = {"bucket": "s3://runs/team-a", "secretName": "s3"}
     job = o.job(merged(BUILTIN, {**separate_engines(1, 1), "storage": storage, "publish": publish}))
     assert job.spec
@@ -208,6 +209,7 @@ def test_the_keys_of_each_publication_have_other_names_than_those_of_the_bucket(
     expected = {
         **{"AWS_ACCESS_KEY_ID": "s3", "AWS_SECRET_ACCESS_KEY": "s3", "RLT_PUBLISH_0_HF_TOKEN": "hub"},
         **{"RLT_PUBLISH_2_AWS_ACCESS_KEY_ID": "b", "RLT_PUBLISH_2_AWS_SECRET_ACCESS_KEY": "b"},
+        "RLT_PUBLISH_3_DOCKERCONFIGJSON": "images",
     }
     for group, secrets in ((None, expected), (training, expected), (generating, {})):
         listed = build_env(job, job.spec, mounted=True, group=group)

@@ -11,15 +11,30 @@ from rlt_api.model import ApiModel, ObjectName, Url, cel
 
 HUB_KEYS = ("HF_TOKEN",)
 BUCKET_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+REGISTRY_KEYS = (".dockerconfigjson",)
+"""Of a Secret of the type kubernetes.io/dockerconfigjson."""
+
+RegistryUrl = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^oci://([a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]{1,5})?|[a-z0-9-]+:[0-9]{1,5})"
+        r"(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
+        max_length=512,
+    ),
+]
 
 
 class Publication(ApiModel):
-    """A place for the exported model and its model card: a repository on the Hugging Face hub, or a bucket."""
+    """A place for the exported model and its model card: a repository on the Hugging Face hub, a bucket, or an image
+    registry."""
 
     model_config = cel(
-        ("has(self.hub) != has(self.bucket)", "must have exactly one of hub and bucket"),
-        ("!has(self.endpoint) || !has(self.hub)", "endpoint is only for bucket"),
-        ("!has(self.public) || !self.public || !has(self.bucket)", "public is only for hub"),
+        (
+            "[has(self.hub), has(self.bucket), has(self.registry)].filter(given, given).size() == 1",
+            "must have exactly one of hub, bucket and registry",
+        ),
+        ("!has(self.endpoint) || has(self.bucket)", "endpoint is only for bucket"),
+        ("!has(self.public) || !self.public || has(self.hub)", "public is only for hub"),
     )
 
     hub: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
@@ -32,15 +47,24 @@ class Publication(ApiModel):
     there before. The object rlt-published.json is written last: without it, the files are incomplete."""
     endpoint: Url | None = None
     """URL of the bucket's server, such as https://minio.storage:9000. Default: Amazon's S3."""
+    registry: RegistryUrl | None = None
+    """An image in a registry, such as oci://registry.example.com/models/math-grpo:v1, whose file system has the files.
+    Kubernetes mounts it as an image volume. The tag, by default latest, is written last and can be of an earlier image.
+    """
     secret_name: ObjectName | None = None
-    """Secret in the job's namespace with the key HF_TOKEN, or for a bucket AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
-    The head and pods that train get them. Default: none; the pods use HF_TOKEN in cluster.env, or the identity of their
-    service account or node."""
+    """Secret in the job's namespace with the key HF_TOKEN, for a bucket AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or
+    for a registry .dockerconfigjson. The head and pods that train get them. Default: none; the pods use HF_TOKEN in
+    cluster.env, or for a bucket the identity of their service account or node."""
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of the Secret."""
-        return HUB_KEYS if self.bucket is None else BUCKET_KEYS
+        return HUB_KEYS if self.hub else BUCKET_KEYS if self.bucket else REGISTRY_KEYS
+
+    @property
+    def place(self) -> str:
+        """The field that is given."""
+        return self.hub or self.bucket or self.registry or ""
 
 
 def name_variable(index: int, key: str) -> str:
@@ -48,4 +72,4 @@ def name_variable(index: int, key: str) -> str:
 
     Each publication has separate variables: storage.bucket and the downloads can have other keys.
     """
-    return f"RLT_PUBLISH_{index}_{key}"
+    return f"RLT_PUBLISH_{index}_{key.removeprefix('.').upper()}"

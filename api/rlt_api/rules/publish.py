@@ -14,6 +14,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 FIELD = "spec.publish"
 RULE = "publish"
+PLACES = ("hub", "bucket", "registry")
 READ_ONLY = "spec.storage.modelCache.readOnly"
 MAX_NAME = 96
 """Maximum length of a repository's name on the hub (huggingface_hub/utils/_validators.py, 2.4.0)."""
@@ -35,25 +36,25 @@ def validate_published_job(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_publications(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """Each entry of publish has one of hub and bucket, with an endpoint for a bucket alone. hub is owner/name. No two
-    entries have the same place."""
-    places: list[str | None] = []
+    """Each entry of publish has one of hub, bucket and registry, with an endpoint for a bucket alone. hub is
+    owner/name. No two entries have the same place."""
+    places: list[str] = []
     for index, each in enumerate(spec.publish):
         field = f"{FIELD}[{index}]"
-        given = [name for name in ("hub", "bucket") if getattr(each, name) is not None]
+        given = [name for name in PLACES if getattr(each, name) is not None]
         if len(given) != 1:
-            yield exactly_one(field, given, of="hub and bucket", rule=RULE)
+            yield exactly_one(field, given, of="hub, bucket and registry", rule=RULE)
             continue
+        involved = (f"{field}.{given[0]}",)
         if each.endpoint is not None and each.bucket is None:
-            yield only_for(f"{field}.endpoint", "bucket", value=each.endpoint, rule=RULE, involved=(f"{field}.hub",))
-        if each.public and each.bucket is not None:
-            yield only_for(f"{field}.public", "hub", value="true", rule=RULE, involved=(f"{field}.bucket",))
-        place = each.hub or each.bucket
-        if place in places:
+            yield only_for(f"{field}.endpoint", "bucket", value=each.endpoint, rule=RULE, involved=involved)
+        if each.public and each.hub is None:
+            yield only_for(f"{field}.public", "hub", value="true", rule=RULE, involved=involved)
+        if each.place in places:
             fix = "remove one of them, or use another place"
-            other = f"{FIELD}[{places.index(place)}].{given[0]}"
-            yield Finding(f"{field}.{given[0]}", str(place), "is given twice", fix, rule=RULE, involved=(other,))
-        places.append(place)
+            other = f"{FIELD}[{places.index(each.place)}].{given[0]}"
+            yield Finding(f"{field}.{given[0]}", each.place, "is given twice", fix, rule=RULE, involved=(other,))
+        places.append(each.place)
         yield from _validate_repository(each, field)
 
 

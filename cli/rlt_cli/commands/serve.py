@@ -33,7 +33,8 @@ def command(
 
     They are a Deployment and a Service NAME-model with an OpenAI-compatible API on port 8000, in which the model has
     the name of the job: `rlt serve NAME --render | kubectl apply -f -`. The server loads the exported model from the
-    volume of the job, or from the hub if it is published there. It has the accelerators that an engine of the job had.
+    volume of the job, or from the hub or a registry if it is published there. It has the accelerators that an engine of
+    the job had.
     """
     del render  # without it, click rejects the command
     emit_manifests(run(_render(name, kube_context, adapter=adapter, image=image, unpromoted=unpromoted)), output)

@@ -24,6 +24,7 @@ PORT = 8000
 START_S = 3600
 """Time to load the model, or to download it."""
 PROBE_S = 10
+IMAGE_MOUNT = "/mnt/model"
 TOKEN = "HF_TOKEN"
 PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 KEPT_VARIABLES = ("HF_ENDPOINT", TOKEN, *PROXIES, *(name.lower() for name in PROXIES))
@@ -43,11 +44,13 @@ class ServedModel:
     """What the server loads."""
 
     path: str
-    """A folder in the volumes of the job, or a name on the hub."""
+    """A folder in the volumes of the job or in IMAGE_MOUNT, or a name on the hub."""
     revision: str | None = None
     """On the hub."""
-    token_secret: str | None = None
-    """Secret with the HF_TOKEN of the repository, for a job that has none for its downloads."""
+    secret: str | None = None
+    """Secret with the HF_TOKEN of the repository, for a job that has none for its downloads, or to pull `image`."""
+    image: str | None = None
+    """The image that is mounted at `path`."""
     adapter: str | None = None
     """The folder of a LoRA adapter. The name of the job then is the adapter's."""
 
@@ -127,6 +130,13 @@ def _build_pod(job: Job, spec: RLTrainingJobSpec, model: ServedModel, image: str
     (container,) = pod["containers"]
     lost = {each["name"] for each in pod["volumes"] if each["name"] == "storage" and "emptyDir" in each}
     mounts = [_read_only(each) for each in container["volumeMounts"] if each["name"] not in lost]
+    volumes = [each for each in pod["volumes"] if each["name"] not in lost]
+    if model.image:
+        mounts.append({"name": "model", "mountPath": IMAGE_MOUNT, "readOnly": True})
+        volumes.append({"name": "model", "image": {"reference": model.image, "pullPolicy": "IfNotPresent"}})
+        secret = {"name": model.secret}
+        if model.secret and secret not in pod["imagePullSecrets"]:
+            pod["imagePullSecrets"].append(secret)
     amounts = _build_resources(spec, group)
     server = {
         **{name: value for name, value in container.items() if name not in ("lifecycle", "workingDir")},
@@ -144,7 +154,7 @@ def _build_pod(job: Job, spec: RLTrainingJobSpec, model: ServedModel, image: str
         **{name: value for name, value in pod.items() if name not in unused},
         "enableServiceLinks": False,  # a Service named vllm sets VLLM_PORT
         "containers": [server],
-        "volumes": [*(each for each in pod["volumes"] if each["name"] not in lost), {"name": "tmp", "emptyDir": {}}],
+        "volumes": [*volumes, {"name": "tmp", "emptyDir": {}}],
     }
 
 
@@ -169,8 +179,8 @@ def _build_env(
     on_cpus = {"VLLM_CPU_KVCACHE_SPACE": str(spec.rollout.kv_cache_space), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     values = VARIABLES | ({} if group.accelerator else on_cpus)
     env: dict[str, Manifest] = {name: {"name": name, "value": value} for name, value in values.items()}
-    if model.token_secret:
-        env[TOKEN] = {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": model.token_secret, "key": TOKEN}}}
+    if model.secret and not model.image:
+        env[TOKEN] = {"name": TOKEN, "valueFrom": {"secretKeyRef": {"name": model.secret, "key": TOKEN}}}
     return list((env | {each["name"]: each for each in given if each["name"] in KEPT_VARIABLES}).values())
 
 

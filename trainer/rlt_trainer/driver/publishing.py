@@ -25,7 +25,7 @@ def publish_model(
     """Publish the exported model from the pod that has written it. A failure is reported, and does not end the run."""
     if not config.publish or not has_passed(gates):
         return
-    reporter.stage("exporting", f"publishing to {', '.join(each.hub or each.bucket or '' for each in config.publish)}")
+    reporter.stage("exporting", f"publishing to {', '.join(each.place for each in config.publish)}")
     run.check_lease()
     card = build_card(config, read_metrics(run.path, config.training.total_steps), gates)
     results = workers.first(TrainWorker.publish, run.export, card)

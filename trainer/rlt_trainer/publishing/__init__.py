@@ -1,1 +1,1 @@
-"""The publication of an exported model: to a repository on the Hugging Face hub, or to a bucket."""
+"""The publication of an exported model: to a repository on the Hugging Face hub, a bucket or an image registry."""

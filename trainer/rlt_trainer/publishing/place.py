@@ -1,4 +1,5 @@
-"""What a place for a published model has in common: a repository on the hub, or a prefix in a bucket."""
+"""What a place for a published model has in common: a repository on the hub, a prefix in a bucket,
+or an image in a registry."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from rlt_trainer.errors import TrainingError
 from rlt_trainer.publishing.bucket import BucketPrefix
 from rlt_trainer.publishing.hub import HubRepository
 from rlt_trainer.publishing.place import Place
+from rlt_trainer.publishing.registry import ImageRepository
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ def _open(config: TrainingConfig, index: int, publication: Publication, environm
         bucket = RunBucket(url=publication.bucket, endpoint=publication.endpoint)
         objects = S3Objects(bucket, keys=Keys.find(own, region=get_region()))
         return BucketPrefix(objects, run, f"{field}.bucket")
+    if publication.registry is not None:
+        return ImageRepository(publication.registry, f"{field}.registry", own.get(".dockerconfigjson"))
     assert publication.hub is not None
     return HubRepository(
         publication.hub,
