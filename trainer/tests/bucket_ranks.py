@@ -87,11 +87,13 @@ def save_steps(
     return [(outcome.step, outcome.error) for outcome in outcomes]
 
 
-def load_latest(place: Place, folder: Path, rank: int, ranks: int) -> tuple[int, bool]:
+def load_latest(
+    place: Place, folder: Path, rank: int, ranks: int, config: Checkpoint | None = None
+) -> tuple[int, bool]:
     """Resume. Return the step, and whether the weights are its, bit for bit."""
     objects, checkpoints = open_rank(place, folder, rank, ranks)
     weights = Weights(-1, rank, ranks)
-    resumed = resume(checkpoints, Checkpoint(), {"model": weights}, objects)
+    resumed = resume(checkpoints, config or Checkpoint(), {"model": weights}, objects)
     assert resumed
     assert rank > 0 or resumed.driver.values == {"step": resumed.step}
     is_equal = torch.equal(weights.value.full_tensor(), build_weights(resumed.step))

@@ -25,8 +25,11 @@ from ranks import run_ranks
 from s3_proxy import Request, s3_proxy
 from test_checkpoint_kill import metrics, read_until_step
 
+from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_api.spec.training_config import RunBucket, TrainingConfig
 from rlt_e2e.cluster.s3_server import SECRET_KEY
+from rlt_pod.download.bucket import Location, Server
+from rlt_pod.download.objects import download_objects
 from rlt_pod.download.signature import Keys
 from rlt_pod.preflight.facts.bucket import measure_bucket
 from rlt_trainer.__main__ import TERMINATED
@@ -275,6 +278,17 @@ def test_a_late_put_of_an_earlier_program_changes_no_checkpoint_of_the_later_one
 def run_two_ranks(place: Place, folder: Path, steps: range, *, asynchronous: bool = False) -> Any:
     """Save the steps on two ranks. Return the outcomes of rank 0."""
     return run_ranks(save_steps, [(place, folder, steps, asynchronous, rank, 2) for rank in range(2)])[0]
+
+
+def test_a_run_starts_from_a_downloaded_checkpoint_of_another_one(server: str, url: str, tmp_path: Path) -> None:
+    place = find_place(url, server)
+    assert run_two_ranks(place, tmp_path / "saving", range(1, 3)) == [(1, None), (2, None)]
+    location = Location("spec.checkpoint.resumeFromPath", f"{url}/checkpoints/step-1")
+    folder = download_objects(Server(server, place.variables), location, tmp_path / "objects", "checkpoint")
+    config = Checkpoint(resume="path", resume_from_path=str(folder))
+    other = replace(place, url=f"{url}-other")
+    loaded = run_ranks(load_latest, [(other, tmp_path / "loading", rank, 3, config) for rank in range(3)])
+    assert loaded == [(1, True)] * 3
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3, 4, "marker", "after the marker"])
