@@ -20,6 +20,7 @@ from job_specs import (
     VERL,
     Json,
     accelerator,
+    agent,
     elastic,
     env,
     evaluated,
@@ -47,6 +48,7 @@ from job_specs import (
 
 DEVICE = "spec.cluster.workers[0].accelerator.resourceName"
 JUDGE = "spec.rewards[0].judge"
+AGENT = "spec.rollout.multiTurn.agent"
 CONVERSATION = "spec.rollout.multiTurn"
 OPENENV = f"{CONVERSATION}.openenv"
 BUCKET = "spec.storage.bucket"
@@ -1489,6 +1491,16 @@ CASES = [
     Case("parser", f"{CONVERSATION}.format", parsers(format="qwen_coder"), "use qwen3_coder"),
     Case("parser", f"{CONVERSATION}.format", parsers(format="none"), "use apertus or "),
     Case("parser", f"{CONVERSATION}.reasoningParser", parsers(reasoningParser="deepseek-r1"), "use deepseek_r1"),
+    Case("agent", AGENT, agent(), "add one of them", cel=True),
+    Case("agent", AGENT, agent(name="my_agent:solve", command=["mini"]), "keep one of them", cel=True),
+    Case("agent", f"{AGENT}.configMap", agent(command=["mini"], configMap="my-agent"), "remove it"),
+    Case("agent", f"{AGENT}.rewardFile", agent(name="my_agent:solve", rewardFile="reward.txt"), "remove it"),
+    Case(
+        "agent",
+        f"{AGENT}.command",
+        {"rollout.multiTurn": {"agent": {"command": ["mini"]}}},
+        "add rollout.multiTurn.sandbox",
+    ),
     Case("sandbox", SANDBOX, sandbox({}, tool="calculator"), "remove it"),
     Case("sandbox", SANDBOX, {"rollout.multiTurn": {"environment": "calculator", "sandbox": {}}}, "remove it"),
     Case("sandbox", SANDBOX, {**sandbox({}), "security.rayToken": False}, "use security.rayToken: true"),

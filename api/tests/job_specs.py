@@ -129,6 +129,11 @@ def parsers(**names: str) -> Json:
     return {"rollout.multiTurn": {"tools": [{"name": "calculator"}], **names}}
 
 
+def agent(**given: Any) -> Json:
+    """Return conversations of an agent with sandboxes."""
+    return {"rollout.multiTurn": {"agent": given, "sandbox": {}}}
+
+
 def sandbox(block: Json, *, tool: str = "python") -> Json:
     """Return conversations with a tool and sandboxes."""
     return {"rollout.multiTurn": {"tools": [{"name": tool}], "sandbox": block}}

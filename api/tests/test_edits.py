@@ -60,6 +60,7 @@ NEEDS_A_DECISION = {
     "spec.rewards[0].env[0].value": "the Secret",
     "spec.rewards[0].options.max": "the maximum",
     "spec.rewards[0].function.name": "the module",
+    "spec.rollout.multiTurn.agent": "the agent",
     "spec.rollout.multiTurn.sandbox": "the image",
     "spec.rollout.multiTurn.sandbox.nodeSelector[a b]": "the label",
     "spec.rollout.multiTurn.tools[0]": "the tool",

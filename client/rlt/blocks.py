@@ -46,7 +46,7 @@ from rlt_api.blocks.operations import (
 from rlt_api.blocks.publish import Publication
 from rlt_api.blocks.resources import Accelerator, EnvVar, KeyReference, Resources, Toleration
 from rlt_api.blocks.rewards import Judge, Reward, RewardFunction
-from rlt_api.blocks.rollout import McpServer, MultiTurn, OpenEnv, Rollout, SpeculativeConfig, Staleness, Tool
+from rlt_api.blocks.rollout import Agent, McpServer, MultiTurn, OpenEnv, Rollout, SpeculativeConfig, Staleness, Tool
 from rlt_api.blocks.sandbox import Sandbox
 from rlt_api.blocks.scheduling import Scheduling, Topology
 from rlt_api.blocks.storage import ModelCache, Storage
@@ -55,6 +55,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec, RuntimeReference
 
 __all__ = [
     "Accelerator",
+    "Agent",
     "Algorithm",
     "Checkpoint",
     "Cluster",

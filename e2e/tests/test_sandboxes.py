@@ -1,4 +1,4 @@
-"""Sandbox pods on a cluster: a hostile program in one, its replacement, the end of all with the job, and an agent.
+"""Sandbox pods on a cluster: a hostile program in one, its replacement, the end of all with the job, and agents.
 
 The embedded cluster does not enforce NetworkPolicies: core/tests/test_sandboxes.py evaluates them.
 """
@@ -74,21 +74,22 @@ REJECTED = {
 }
 
 
-AGENT = """
-import json
-
-ASK = '''
+ASK = """
 import json, os, urllib.request
-body = {"model": "policy", "messages": [{"role": "user", "content": open("question").read()}], "max_tokens": 4}
-url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
-headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
-with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as response:
-    open("answer.json", "wb").write(response.read())
-'''
+def ask(text):
+    body = {"model": "policy", "messages": [{"role": "user", "content": text}], "max_tokens": 4}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    headers = {"Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as response:
+        return json.load(response)
+"""
+FUNCTION = """
+import json
 
 def solve(prompt, sandbox):
     sandbox.put("question", prompt.text)
-    asked = sandbox.run(["python3", "-"], stdin=ASK)
+    program = ASK + "json.dump(ask(open('question').read()), open('answer.json', 'w'))"
+    asked = sandbox.run(["python3", "-"], stdin=program)
     assert asked.exit_code == 0, asked
     sandbox.run(["sh", "-c", "setsid tail -f /dev/null & setsid tail -f /dev/null &"])
     sandbox.run(["sh", "-c", "kill -9 -1"])
@@ -97,6 +98,15 @@ def solve(prompt, sandbox):
     return len(json.loads(sandbox.get("answer.json"))["choices"])
 """
 """Its program reaches the policy without a network. What it leaves behind ends before the reward."""
+PROGRAM = f"""{ASK}
+given = json.load(open("prompt.json"))
+assert open(0).read() == given["text"]
+open("reward.txt", "w").write(str(len(ask(given["text"])["choices"])))
+"""
+AGENTS = {
+    "function": {"name": "my_agent:solve", "configMap": "my-agent"},
+    "program": {"command": ["python3", "-c", PROGRAM], "rewardFile": "reward.txt"},
+}
 
 
 def list_sandboxes(cluster: Cluster, namespace: str) -> list[str]:
@@ -133,17 +143,18 @@ def test_a_hostile_program_is_rejected_and_its_pod_replaced(cluster: Cluster, na
     assert list_sandboxes(cluster, namespace) == []
 
 
-def test_the_program_of_an_agent_reaches_the_policy_from_its_sandbox(cluster: Cluster, namespace: str) -> None:
-    files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-agent"}, "data": {"my_agent.py": AGENT}}
-    cluster.kubectl("-n", namespace, "apply", "-f", "-", input=json.dumps(files))
-    job = build_learning_job("agent", steps=1, save_freq=0, workers=1)
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_reaches_the_policy_from_its_sandbox(cluster: Cluster, namespace: str, name: str) -> None:
+    module = f"ASK = {ASK!r}\n{FUNCTION}"
+    files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-agent"}}
+    cluster.kubectl("-n", namespace, "apply", "-f", "-", input=json.dumps({**files, "data": {"my_agent.py": module}}))
+    job = build_learning_job(name, steps=1, save_freq=0, workers=1)
     job["spec"]["training"].pop("warmup")
     job["spec"]["training"] |= {"trainBatchSize": 2, "ppoMiniBatchSize": 2}
     job["spec"]["data"] |= {"maxPromptLength": 64, "maxResponseLength": 8}
-    agent = {"name": "my_agent:solve", "configMap": "my-agent"}
     sandbox = {"poolSize": POOL_SIZE, "cpu": "50m", "memory": "128Mi"}
-    job["spec"]["rollout"] |= {"responsesPerPrompt": 2, "multiTurn": {"agent": agent, "sandbox": sandbox}}
+    job["spec"]["rollout"] |= {"responsesPerPrompt": 2, "multiTurn": {"agent": AGENTS[name], "sandbox": sandbox}}
     apply_job(cluster, namespace, job)
-    await_condition(cluster, namespace, "agent", "Succeeded", timeout_s=START_TIMEOUT_S)
-    progress = read_job(cluster, namespace, "agent")["status"]["progress"]
+    await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
+    progress = read_job(cluster, namespace, name)["status"]["progress"]
     assert progress["metrics"]["reward"] >= 1.0  # the agent's reward of 1, and the exact answers

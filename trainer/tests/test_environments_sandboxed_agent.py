@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
@@ -82,7 +83,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(modules))
     loop = EventLoopThread("conversations")
 
-    def run(agent: str, sampler: Sampler, *prompts: Prompt, pods: int = 1, **changes: Any) -> list[Episode]:
+    def run(agent: str, sampler: Sampler, /, *prompts: Prompt, pods: int = 1, **changes: Any) -> list[Episode]:
         with ExitStack() as stack:
             addresses = [("127.0.0.1", stack.enter_context(start_server())[1]) for _ in range(pods)]
 
@@ -182,6 +183,68 @@ def test_an_episode_goes_on_beside_a_flood_and_a_lost_pod(run: Run, monkeypatch:
     assert (solved.reward, solved.failure) == (1.0, None)
     assert (flooded.reward, flooded.failure) == (sandboxed_agent.REQUESTS_PER_TURN + 65, None)
     assert (lost.reward, "was lost" in str(lost.failure)) == (None, True)
+
+
+# A program instead of a function
+
+
+def run_program(run: Run, program: str, **agent: Any) -> Episode:
+    """Run a program as the agent, with the answers "5"."""
+    command = ["python3", "-c", f"{ASK}\n{program}"]
+    (episode,) = run("", Answers("5"), make_prompt(text="2+3="), agent={"command": command, **agent}, maxTurns=2)
+    return episode
+
+
+@pytest.mark.parametrize(
+    ("end", "agent"),
+    [
+        ("print('log', answer, sep='\\n')", {}),
+        ("print('log'); open('reward.txt', 'w').write(f'{answer}\\n')", {"rewardFile": "reward.txt"}),
+        ("open('/tmp/reward.txt', 'w').write(answer)", {"rewardFile": "/tmp/reward.txt"}),
+    ],
+)
+def test_a_program_gets_the_prompt_and_leaves_its_reward(run: Run, end: str, agent: dict[str, str]) -> None:
+    program = """
+given = json.load(open("prompt.json"))
+assert given == {"text": "2+3=", "messages": None, "extra_info": {"agent": ""}}, given
+answer = ask(sys.stdin.read())
+"""
+    episode = run_program(run, program + end, **agent)
+    assert (episode.reward, episode.failure) == (5.0, None)
+    assert learned(episode) == ["5<|eos|>"]
+
+
+@pytest.mark.parametrize(
+    ("program", "agent", "message"),
+    [
+        ("print(1)", {}, "the agent had no response to a request: set its base URL"),
+        ("ask('a'); sys.exit('lost')", {}, "exit code 1 and without a number in the last line of its output. .*'lost'"),
+        ("ask('a'); print('nan')", {}, "the reward nan, which is not finite"),
+        ("ask('a'); print(1)", {"rewardFile": "no.txt"}, "exit code 0 and without a number in no.txt. .* '1'"),
+    ],
+)
+def test_a_program_without_a_reward_is_left_out_of_the_update(
+    run: Run, program: str, agent: dict[str, str], message: str
+) -> None:
+    episode = run_program(run, program, **agent)
+    assert episode.reward is None
+    assert re.search(message, str(episode.failure))
+
+
+def test_a_program_that_floods_the_policy_is_bounded(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxed_agent, "FLOOD_DELAY_S", 0.0)
+    episode = run_program(run, "while ask('a')[:3] != '429': pass\nraise OSError('no more requests')")
+    assert (episode.reward, episode.failure, episode.response.finish_reason) == (None, None, "length")
+
+
+@pytest.mark.parametrize(
+    ("end", "problem"), [("print('x' * 2**21)", "too long"), ("os.kill(os.getpid(), 9)", "ended by SIGKILL")]
+)
+def test_a_program_that_a_limit_ends_has_no_reward(run: Run, end: str, problem: str) -> None:
+    """The policy is the cause. Without a response of the policy there is nothing to train on."""
+    episode = run_program(run, f"ask('a'); {end}")
+    assert (episode.reward, episode.failure, episode.response.finish_reason) == (None, None, "length")
+    assert problem in str(run_program(run, end).failure)
 
 
 # Two episodes at one server

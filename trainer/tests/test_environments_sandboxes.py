@@ -144,3 +144,5 @@ def test_the_check_before_the_training_names_what_is_missing(servers: list[Addre
     asyncio.run(check_pool(build_pool(servers)))
     with pytest.raises(ValueError, match=r"no sandbox pod became free .* the image must"):
         asyncio.run(check_pool(build_pool([], timeout_s=0.2)))
+    with pytest.raises(ValueError, match=r"agent.command: no-such-agent is not a program of the sandbox's image"):
+        asyncio.run(check_pool(build_pool(servers), "no-such-agent"))

@@ -19,7 +19,7 @@ CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
 RESPONSES = "/v1/responses"
 
-FUNCTION = {"type": "function", "function": {"name": "look", "description": "Look up.", "parameters": PARAMETERS}}
+FUNCTION: Any = {"type": "function", "function": {"name": "look", "description": "Look up.", "parameters": PARAMETERS}}
 OPENCODE: dict[str, Any] = {"model": "policy", "stream": True, "stream_options": {"include_usage": True}}
 OPENCODE_TITLE = {
     **OPENCODE,

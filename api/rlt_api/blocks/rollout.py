@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from rlt_api.blocks.functions import PythonFunction
+from rlt_api.blocks.functions import FunctionName, PythonFunction
 from rlt_api.blocks.resources import EnvVar, KeyReference
 from rlt_api.blocks.sandbox import Sandbox
 from rlt_api.model import ApiModel, DnsLabel, JsonObject, ObjectName, Positive, Probability, Url, cel
@@ -79,6 +79,31 @@ class OpenEnv(ApiModel):
     not be less."""
 
 
+class Agent(ApiModel):
+    """An agent of a conversation: a function that runs it, or a program in the sandbox. It has one of name and
+    command."""
+
+    model_config = cel(
+        ("has(self.name) != has(self.command)", "must have exactly one of name and command"),
+    )
+
+    name: FunctionName | None = None
+    """A user-defined module:function. It runs an agent on a prompt and returns its reward, or None. Its process has the
+    variables OPENAI_BASE_URL, ANTHROPIC_BASE_URL and their keys, of a server with Chat Completions, Responses and
+    Anthropic's Messages, whose model is the policy. With sandbox, its second parameter is the sandbox, whose programs
+    have these variables as well."""
+    config_map: ObjectName | None = None
+    """A ConfigMap in the job's namespace with one key for each file of the function's module. Default: the image
+    contains the module."""
+    command: Annotated[list[Argument], Field(min_length=1, max_length=64)] | None = None
+    """A program of the sandbox's image and its arguments. It runs in /work for each response, with the variables above.
+    Its standard input is the text of the prompt, and the file prompt.json there has text, messages and extra_info. The
+    last line of its output is the reward."""
+    reward_file: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
+    """The file with the reward of the program, in /work or with an absolute path. Default: the last line of its
+    output."""
+
+
 class MultiTurn(ApiModel):
     """Conversations with an environment, with tools, or of an agent: verl's rollout.multi_turn."""
 
@@ -100,14 +125,12 @@ class MultiTurn(ApiModel):
     tools: Annotated[list[Tool], Field(max_length=16)] = []
     """Tools that the policy calls, described by the chat template: verl's tool_config_path. A turn without a call ends
     the conversation."""
-    agent: PythonFunction | None = None
-    """A user-defined function that runs an agent on a prompt and returns its reward, or None. Its process has the
-    variables OPENAI_BASE_URL, ANTHROPIC_BASE_URL and their keys, of a server with Chat Completions, Responses and
-    Anthropic's Messages, whose model is the policy. The tokens of all requests are trained on. With sandbox, its second
-    parameter is the sandbox, whose programs have these variables as well: see docs/conversations.md."""
+    agent: Agent | None = None
+    """An agent, which calls the policy by an API of OpenAI or Anthropic. The tokens of all requests are trained on: see
+    docs/conversations.md."""
     sandbox: Sandbox | None = None
-    """A pod for each conversation, in which the tool python runs its programs, or an agent's function runs programs and
-    reads and writes files. Default: they run in the head pod."""
+    """A pod for each conversation, for the tool python, an agent's program, or the programs and files of an
+    agent's function. Default: they run in the head pod."""
     format: ParserName = "hermes"
     """The form of a call in a turn: the name of a tool parser of vLLM 0.32.0 (--tool-call-parser), such as hermes (Qwen
     2.5 and 3), llama3_json, qwen3_coder, deepseek_v31, glm45, kimi_k2 or mistral. verl's multi_turn.format."""

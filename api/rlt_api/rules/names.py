@@ -41,7 +41,6 @@ def list_functions(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str]]:
     for field, function in {
         "spec.algorithm.advantageFunction.name": algorithm.advantage_function,
         "spec.algorithm.policyLossFunction.name": algorithm.policy_loss_function,
-        "spec.rollout.multiTurn.agent.name": multi_turn.agent if multi_turn else None,
         **{f"spec.rewards[{index}].function.name": reward.function for index, reward in enumerate(spec.rewards)},
         **{
             f"spec.rollout.multiTurn.tools[{index}].function.name": tool.function
@@ -50,6 +49,8 @@ def list_functions(spec: RLTrainingJobSpec) -> Iterator[tuple[str, str]]:
     }.items():
         if function is not None:
             yield field, function.name
+    if multi_turn and multi_turn.agent and multi_turn.agent.name:
+        yield "spec.rollout.multiTurn.agent.name", multi_turn.agent.name
     if multi_turn and ":" in (multi_turn.environment or ""):
         yield "spec.rollout.multiTurn.environment", multi_turn.environment or ""
 

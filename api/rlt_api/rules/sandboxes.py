@@ -1,11 +1,11 @@
-"""spec.rollout.multiTurn.sandbox: what the pods need, and what the job needs to use them."""
+"""spec.rollout.multiTurn.sandbox: what the pods need, what the job needs to use them, and the agents in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlt_api.findings.finding import Finding, use
-from rlt_api.findings.kinds import below, effect_only_with
+from rlt_api.findings.finding import Finding, printable, use
+from rlt_api.findings.kinds import below, effect_only_with, exactly_one
 from rlt_api.model import quantity_value
 from rlt_api.rules.images import validate_image
 from rlt_api.rules.pods import validate_node_selector, validate_tolerations
@@ -13,6 +13,7 @@ from rlt_api.rules.security import has_ray_token
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 SANDBOX = "spec.rollout.multiTurn.sandbox"
+AGENT = "spec.rollout.multiTurn.agent"
 TOKEN = "spec.security.rayToken"
 RULE = "sandbox"
 MINIMUM = {"cpu": "10m", "memory": "128Mi", "disk": "1Mi"}
@@ -26,7 +27,7 @@ def validate_sandbox(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     if multi_turn is None or multi_turn.sandbox is None:
         return
     if multi_turn.agent is None and all(tool.name != "python" for tool in multi_turn.tools):
-        programs = ("spec.rollout.multiTurn.tools", "spec.rollout.multiTurn.agent")
+        programs = ("spec.rollout.multiTurn.tools", AGENT)
         yield effect_only_with(SANDBOX, "the tool python or an agent", rule=RULE, involved=programs)
     if not has_ray_token(spec):
         message = "needs the token of Ray, from which the key of the sandboxes is derived"
@@ -38,6 +39,29 @@ def validate_sandbox(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(
                 SANDBOX, "given", message, "use an image with Ray 2.52 or later", rule=RULE, involved=involved
             )
+
+
+def validate_agent(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """multiTurn.agent must have exactly one of name and command: configMap is for the function, and rewardFile for the
+    program, which needs multiTurn.sandbox."""
+    multi_turn = spec.rollout.multi_turn
+    agent = multi_turn.agent if multi_turn else None
+    if multi_turn is None or agent is None:
+        return
+    given = [name for name in ("name", "command") if getattr(agent, name) is not None]
+    if len(given) != 1:
+        yield exactly_one(AGENT, given, of="name and command", rule="agent")
+    if agent.config_map is not None and agent.name is None:
+        yield effect_only_with(f"{AGENT}.configMap", "name", rule="agent", involved=(AGENT,))
+    if agent.reward_file is not None and agent.command is None:
+        yield effect_only_with(f"{AGENT}.rewardFile", "command", rule="agent", involved=(AGENT,))
+    if agent.command is not None and multi_turn.sandbox is None:
+        field = f"{AGENT}.command"
+        message = "is a program of a sandbox, and the job has none"
+        fix = f"add {SANDBOX.removeprefix('spec.')}, such as {{image: registry.example.com/agent:1}}"
+        yield Finding(
+            field, printable(agent.command[0]), message, fix, rule="agent", involved=(SANDBOX,), edits=use(SANDBOX, {})
+        )
 
 
 def validate_sandbox_pods(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -56,4 +80,4 @@ def validate_sandbox_pods(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     yield from validate_tolerations(sandbox.tolerations, f"{SANDBOX}.tolerations")
 
 
-RULES = (validate_sandbox, validate_sandbox_pods)
+RULES = (validate_sandbox, validate_agent, validate_sandbox_pods)

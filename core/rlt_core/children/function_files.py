@@ -16,10 +16,10 @@ def list_function_maps(spec: RLTrainingJobSpec) -> list[str]:
         algorithm.advantage_function,
         algorithm.policy_loss_function,
         *(tool.function for tool in (multi_turn.tools if multi_turn else [])),
-        multi_turn.agent if multi_turn else None,
     ]
     named = [function.config_map for function in functions if function is not None]
-    named.append(multi_turn.config_map if multi_turn else None)
+    if multi_turn:
+        named += [multi_turn.config_map, multi_turn.agent.config_map if multi_turn.agent else None]
     return sorted({name for name in named if name is not None})
 
 

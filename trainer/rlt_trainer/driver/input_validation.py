@@ -59,8 +59,9 @@ def validate_functions(config: TrainingConfig) -> None:
     PolicyObjective(config.algorithm, max_response_length=config.data.max_response_length)
     if config.rollout.multi_turn and config.rollout.multi_turn.environment:
         load_environment(config.rollout.multi_turn)
-    if config.rollout.multi_turn and config.rollout.multi_turn.agent:
-        load_agent(config.rollout.multi_turn)
+    multi_turn = config.rollout.multi_turn
+    if multi_turn and multi_turn.agent and multi_turn.agent.name:
+        load_agent(multi_turn)
 
 
 def validate_chat_template(config: TrainingConfig, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
@@ -20,14 +20,53 @@ from rlt_trainer.sandboxes.sandbox import SandboxError
 FIX_BASE_URL = "set its base URL to OPENAI_BASE_URL, or to ANTHROPIC_BASE_URL with Anthropic's API"
 
 
+class Agent(Protocol):
+    """An agent of one episode."""
+
+    async def start(self, key: str) -> None:
+        """Prepare it, with the key of the episode. Raises SessionError, SandboxError."""
+        ...
+
+    async def run(self, prompt: Prompt) -> Any:
+        """Run it, and return its reward or None. Raises SessionError, SandboxError."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class FunctionAgent:
+    """A user-defined function, which runs in its own process in the head pod: rollout.multiTurn.agent.name."""
+
+    def __init__(self, base_url: str, process: ForkedProcess, sandboxed: SandboxedAgent | None) -> None:
+        """`base_url` of the server of this agent."""
+        self._base_url = base_url
+        self._process = process
+        self._sandboxed = sandboxed
+        self._variables: dict[str, str] = {}
+
+    async def start(self, key: str) -> None:
+        """See Agent."""
+        if self._sandboxed:
+            await self._sandboxed.open(key)
+        given = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
+        no_proxy = ",".join(filter(None, [given, HOST]))  # no proxy to the server in this pod
+        self._variables = build_variables(self._base_url, key, no_proxy=no_proxy)
+        await self._process.start()
+
+    async def run(self, prompt: Prompt) -> Any:
+        """See Agent."""
+        answer = self._sandboxed.answer if self._sandboxed else None
+        return await self._process.call({"run": asdict(prompt), "variables": self._variables}, answer)
+
+    def close(self) -> None:
+        """See Agent."""
+        self._process.close()
+
+
 async def run_agent(
-    server: AgentServer,
-    process: ForkedProcess,
-    prompt: Prompt,
-    episode: AgentEpisode,
-    *,
-    timeout_s: float,
-    sandboxed: SandboxedAgent | None = None,
+    server: AgentServer, agent: Agent, prompt: Prompt, episode: AgentEpisode, *, timeout_s: float
 ) -> Episode:
     """Run an agent. `timeout_s` limits its time without a request. Raises EngineError.
 
@@ -41,19 +80,15 @@ async def run_agent(
     reward = None
     try:
         with server.serve(episode) as key:
-            if sandboxed:
-                await sandboxed.open(key)
-            await process.start()
-            given = {"run": asdict(prompt), "variables": _build_variables(server, key)}
-            answer = sandboxed.answer if sandboxed else None
-            value = await _call(episode, asyncio.create_task(process.call(given, answer)), timeout_s)
+            await agent.start(key)
+            value = await _call(episode, asyncio.create_task(agent.run(prompt)), timeout_s)
         reward = _to_reward(value)
     except SessionError as error:
         failure = str(error)
     except SandboxError as error:
         lost = str(error)
     finally:
-        process.close()
+        agent.close()
     response = transcript.end()
     if response is None:
         failure = lost or failure or f"the agent had no response to a request: {FIX_BASE_URL}"
@@ -70,12 +105,6 @@ async def _call(episode: AgentEpisode, call: asyncio.Task[Any], timeout_s: float
         raise SessionError(f"TimeoutError: the agent made no request for {timeout_s:g} s, and did not end") from None
     finally:
         call.cancel()
-
-
-def _build_variables(server: AgentServer, key: str) -> dict[str, str]:
-    """Return the variables of an agent in this pod, without a proxy to the server."""
-    given = os.environ.get("NO_PROXY") or os.environ.get("no_proxy")
-    return build_variables(server.base_url, key, no_proxy=",".join(filter(None, [given, HOST])))
 
 
 def _to_reward(value: Any) -> float | None:

@@ -15,7 +15,8 @@ from rlt_api.blocks.data import Data
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.environments.agent import run_agent
+from rlt_trainer.environments.agent import Agent, FunctionAgent, run_agent
+from rlt_trainer.environments.agent_program import ProgramAgent
 from rlt_trainer.environments.agent_server import AgentEpisode, AgentServer, open_agent_server
 from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
@@ -147,13 +148,16 @@ class Conversations:
         timeout_s = self._multi_turn.timeout_seconds
         try:
             async with self._pool.claim() if self._pool else nullcontext() as sandbox:
-                return await run_agent(
-                    self._server,
-                    self._processes.fork(),
-                    prompt,
-                    episode,
-                    timeout_s=timeout_s,
-                    sandboxed=SandboxedAgent(sandbox, self._server, episode, limits, timeout_s) if sandbox else None,
-                )
+                sandboxed = SandboxedAgent(sandbox, self._server, episode, limits, timeout_s) if sandbox else None
+                agent = self._open_agent(self._server, sandboxed)
+                return await run_agent(self._server, agent, prompt, episode, timeout_s=timeout_s)
         except SandboxError as error:
             return Episode(Response((), (), finish_reason="abort"), None, str(error))
+
+    def _open_agent(self, server: AgentServer, sandboxed: SandboxedAgent | None) -> Agent:
+        given = self._multi_turn.agent
+        assert given is not None
+        if given.command is None:
+            return FunctionAgent(server.base_url, self._processes.fork(), sandboxed)
+        assert sandboxed is not None, "a rule requires the sandbox"
+        return ProgramAgent(given, sandboxed)

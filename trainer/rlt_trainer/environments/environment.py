@@ -75,16 +75,18 @@ def load_environment(multi_turn: MultiTurn) -> Callable[[], Environment]:
 
 def load_agent(multi_turn: MultiTurn) -> Agent:
     """Return the user-defined agent. Raises ValueError if it does not exist or has other parameters."""
-    assert multi_turn.agent is not None
+    given = multi_turn.agent
+    assert given is not None
+    assert given.name is not None, "the agent is a program in the sandbox"
     field = "rollout.multiTurn.agent"
-    agent: Agent = load_user_function(multi_turn.agent, field=field)
+    agent: Agent = load_user_function(PythonFunction(name=given.name, config_map=given.config_map), field=field)
     names = ["prompt", "sandbox"] if multi_turn.sandbox else ["prompt"]
     try:
         inspect.signature(agent).bind(*names)
     except TypeError as error:
         state = "with" if multi_turn.sandbox else "without"
         raise ValueError(
-            f"{field} {multi_turn.agent.name}: {error}. {state.capitalize()} rollout.multiTurn.sandbox, its parameters "
+            f"{field} {given.name}: {error}. {state.capitalize()} rollout.multiTurn.sandbox, its parameters "
             f"are ({', '.join(names)})."
         ) from None
     return agent

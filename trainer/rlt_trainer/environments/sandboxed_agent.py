@@ -1,8 +1,9 @@
-"""The sandbox of an agent's episode: the calls of the agent's function, and the requests of its programs."""
+"""The sandbox of an agent's episode: its programs, and their requests for the policy's API."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +12,7 @@ from rlt_trainer.environments.agent_transcript import AgentLimits
 from rlt_trainer.environments.agent_variables import build_variables
 from rlt_trainer.rollout.engine import EngineError
 from rlt_trainer.sandboxes.api_call import ApiCall, ApiResponse, build_json_response
-from rlt_trainer.sandboxes.sandbox import Sandbox
+from rlt_trainer.sandboxes.sandbox import Result, Sandbox
 
 LOOPBACK = "127.0.0.1"
 REQUESTS_PER_TURN = 8
@@ -25,7 +26,7 @@ BYTES_PER_TOKEN = 64
 
 
 class SandboxedAgent:
-    """Gives the function of an agent its sandbox, and the programs there the policy's API of this episode alone."""
+    """Gives an agent its sandbox, and the programs there the policy's API of this episode alone."""
 
     def __init__(
         self, sandbox: Sandbox, server: AgentServer, episode: AgentEpisode, limits: AgentLimits, timeout_s: float
@@ -52,15 +53,33 @@ class SandboxedAgent:
             return {"problem": await self._sandbox.put(**given)}
         if kind == "get":
             return {"content": await self._sandbox.get(**given)}
-        timeout = given.pop("timeout")
-        given["variables"] = {**self._variables, **given["variables"]}
-        timeout_s = self._timeout_s if timeout is None else timeout
-        return asdict(await self._sandbox.run(**given, timeout_s=timeout_s, limit=self._episode.activity.limit))
+        return asdict(await self.run(**given))
+
+    async def run(
+        self,
+        command: Sequence[str],
+        *,
+        stdin: str,
+        variables: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Run a program with the policy's API: see AgentSandbox. Raises SandboxError."""
+        return await self._sandbox.run(
+            command,
+            stdin=stdin,
+            variables={**self._variables, **(variables or {})},
+            timeout_s=self._timeout_s if timeout is None else timeout,
+            limit=self._episode.activity.limit,
+        )
+
+    def count_limit(self) -> None:
+        """Count a limit that the policy has reached: the episode ends as with too many requests."""
+        self._episode.transcript.has_reached_limit = True
 
     async def _respond(self, call: ApiCall) -> ApiResponse:
         self._requests_left -= 1
         if self._requests_left < 0:
-            self._episode.transcript.has_reached_limit = True
+            self.count_limit()
             await asyncio.sleep(FLOOD_DELAY_S)
             error = {"type": "rate_limit_error", "message": "The episode has had all its requests. Send fewer ones."}
             return build_json_response({"type": "error", "error": error}, 429)

@@ -94,7 +94,8 @@ def describe_tools(multi_turn: MultiTurn | None) -> list[ToolSchema]:
     async def describe(multi_turn: MultiTurn) -> list[ToolSchema]:
         pool = open_pool(multi_turn)
         if pool is not None:
-            await check_pool(pool)
+            programs = (multi_turn.agent.command if multi_turn.agent else None) or ["python3"]
+            await check_pool(pool, programs[0])
         async with open_tools(multi_turn, pool) as tools:
             return [tool.schema for tool in tools.values()]
 

@@ -91,16 +91,22 @@ class SandboxPool:
             raise SandboxError(f"no sandbox pod became free within {self._timeout_s:g} s") from error
 
 
-async def check_pool(pool: SandboxPool) -> None:
-    """Run a program in a sandbox. Raises ValueError if it fails."""
+async def check_pool(pool: SandboxPool, program: str = "python3") -> None:
+    """Run python3 in a sandbox, and find a program. Raises ValueError if it fails."""
+    find = "import shutil, sys; print('ready' if shutil.which(sys.argv[1]) else 'missing')"
     try:
         async with pool.claim() as sandbox:
-            result = await sandbox.run(["python3", "-c", "print('ready')"], timeout_s=CHECK_TIMEOUT_S)
+            result = await sandbox.run(["python3", "-c", find, program], timeout_s=CHECK_TIMEOUT_S)
     except SandboxError as error:
         raise ValueError(
             f"{FIELD}: {error}. Look at the pods with the label rlt.dev/sandbox-of and at their events: the image "
             "must be pullable and have python3, and nodes, queue and quota must have room for poolSize pods."
         ) from error
+    if result.output == "missing\n":
+        raise ValueError(
+            f"rollout.multiTurn.agent.command: {program[:200]} is not a program of the sandbox's image. Use another "
+            f"one, or another {FIELD}.image."
+        )
     if result.output != "ready\n":
         problem = f"{result.output}{result.problem}"
         raise ValueError(f"{FIELD}: python3 does not run in its pods: {problem}. Use another image or more memory.")
