@@ -116,7 +116,7 @@ def test_the_same_files_are_not_published_twice(registry: RegistryProxy, export:
     (copy / "model-00001-of-00002.safetensors").write_bytes(b"\3" * 2**20)
     registry.requests.clear()
     assert place(registry).publish(copy) != digest
-    assert registry.count("PATCH", "/uploads/") == 2, "the layer of the other weights is there, small files are not"
+    assert registry.count("PATCH", "/uploads/") == 2, "the registry has the layer of the other weights, and not the small files"
 
 
 @pytest.mark.slow
@@ -231,7 +231,7 @@ def test_wrong_credentials_are_found_before_the_training(
         (-1, "", "verify that the pods can reach it"),
     ],
 )
-def test_what_is_no_registry_is_found_before_the_training(
+def test_another_server_is_found_before_the_training(
     registry: RegistryProxy, status: int, problem: str, fix: str
 ) -> None:
     registry.fail = lambda method, path: status
@@ -259,7 +259,7 @@ def test_credentials_are_those_of_the_longest_name() -> None:
         assert find_credentials(damaged, "ghcr.io/lab/math") is None
 
 
-def test_large_files_have_layers_of_their_own_until_there_are_too_many() -> None:
+def test_each_large_file_has_its_own_layer_until_there_are_too_many() -> None:
     sizes = {"b": LARGE_BYTES + 1, "c": 10, "d": LARGE_BYTES + 1, "a": 0}
     assert group_files(sizes) == [("b",), ("d",), ("c", "a")]
     many = {f"{number:03}": LARGE_BYTES + 1 for number in range(163)} | {"config.json": 2}
