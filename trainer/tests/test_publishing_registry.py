@@ -116,7 +116,7 @@ def test_the_same_files_are_not_published_twice(registry: RegistryProxy, export:
     (copy / "model-00001-of-00002.safetensors").write_bytes(b"\3" * 2**20)
     registry.requests.clear()
     assert place(registry).publish(copy) != digest
-    assert registry.count("PATCH", "/uploads/") == 2, "the registry has the layer of the other weights, and not the small files"
+    assert registry.count("PATCH", "/uploads/") == 2, "the registry has the layer of the other weights"
 
 
 @pytest.mark.slow
