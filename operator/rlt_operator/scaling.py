@@ -66,22 +66,20 @@ def wants_more_pods(observed: Observed) -> bool:
 
 
 def choose_replicas(observed: Observed) -> int | None:
-    """The number for a group with autoscale: what a broken rule proposes, within the group's bounds, or the recorded
-    one.
+    """The new number for a group with autoscale: what a broken rule proposes, within the group's bounds.
 
     A rule needs its number of steps with the same pods, so that a number that has not been reached, and a report from
     before the last change, change nothing.
     """
     group = _find_elastic_group(observed)
-    kept = observed.job.status.rollout_replicas
     report = observed.ray.progress if observed.ray else None
     if group is None or not group.autoscale or report is None or not is_scalable(observed):
-        return kept
+        return None
     proposed = next((each.proposed for each in report.broken_rules if each.pods == group.replicas), None)
     if proposed is None or group.min_replicas is None or group.max_replicas is None:
-        return kept
+        return None
     chosen = min(max(proposed, group.min_replicas), group.max_replicas)
-    return kept if chosen == group.replicas else chosen
+    return None if chosen == group.replicas else chosen
 
 
 def is_scalable(observed: Observed) -> bool:

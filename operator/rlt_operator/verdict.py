@@ -56,6 +56,8 @@ class Verdict:
     """The step that has succeeded, to record."""
     delete_cluster: str | None = None
     scale: Scaling | None = None
+    rollout_replicas: int | None = None
+    """The number of pods of a group with autoscale, to record. None keeps the recorded one."""
     submit: Submission | None = None
     delete_job: bool = False
     report: ProgressReport | None = None

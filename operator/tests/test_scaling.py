@@ -223,7 +223,8 @@ def test_a_chosen_number_stays_until_the_program_has_its_pods_and_a_rule_is_brok
     chosen, _ = follow(before)
     again = replace(before, job=parse_job(o.manifest(AUTOSCALED) | {"status": chosen.to_json()}))
     for ray in (reports(3, 5).ray, program(), None):
-        assert choose_replicas(replace(again, ray=ray)) == 4
+        assert choose_replicas(replace(again, ray=ray)) is None
+        assert follow(replace(again, ray=ray))[0].rollout_replicas == 4
     assert choose_replicas(replace(again, ray=reports(4, 5).ray)) == 5
 
 

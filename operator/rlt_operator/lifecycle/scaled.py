@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from rlt_operator.observation import Observed
-from rlt_operator.scaling import plan_scaling
+from rlt_operator.scaling import choose_replicas, plan_scaling
 from rlt_operator.verdict import Verdict
 
 
@@ -15,4 +15,4 @@ def set_scaling(observed: Observed, verdict: Verdict, now: datetime) -> Verdict:
     releases = bool(verdict.delete_cluster or verdict.is_final or verdict.stop or observed.stop_request)
     if releases or observed.job.is_suspended:
         return verdict
-    return replace(verdict, scale=plan_scaling(observed))
+    return replace(verdict, scale=plan_scaling(observed), rollout_replicas=choose_replicas(observed))

@@ -24,7 +24,6 @@ from rlt_operator.memory.clocks import (
 from rlt_operator.memory.disruption import update_disruption
 from rlt_operator.memory.preflight import keep_preflight_results, remember_passed_preflight
 from rlt_operator.observation import Observed
-from rlt_operator.scaling import choose_replicas
 from rlt_operator.verdict import Verdict
 
 Remember = Callable[[Observed, Verdict, datetime], object]
@@ -66,7 +65,7 @@ def count_sandboxes(observed: Observed, verdict: Verdict, now: datetime) -> Sand
 
 def keep_rollout_replicas(observed: Observed, verdict: Verdict, now: datetime) -> int | None:
     """The number of pods of a group with autoscale. The next reconciliation changes the RayCluster."""
-    return choose_replicas(observed)
+    return verdict.rollout_replicas or observed.job.status.rollout_replicas
 
 
 PARTS: dict[str, Remember] = {
