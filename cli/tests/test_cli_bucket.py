@@ -116,7 +116,7 @@ def test_commands_read_what_they_show(server: str, tmp_path: Path, monkeypatch: 
         (
             URL,
             {"AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"},
-            r"there are no credentials for it\. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            r"its credentials are missing\. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         ),
         (URL, {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, r"the server does not answer.* Set AWS_ENDPOINT_URL_S3"),
     ],

@@ -14,6 +14,7 @@ from typing import Literal
 
 USER = "writer:secret-of-the-registry"
 TOKEN = "issued-token"
+Login = Literal["none", "basic", "bearer"]
 
 
 @dataclass
@@ -21,7 +22,7 @@ class RegistryProxy:
     """The proxy. `login`: how clients prove that they are USER."""
 
     server: str
-    login: Literal["none", "basic", "bearer"] = "none"
+    login: Login = "none"
     fail: Callable[[str, str], int] = lambda method, path: 0
     """(method, path) -> the status of an error, -1 for a lost connection, or 0 for the server's answer."""
     port: int = 0

@@ -249,7 +249,7 @@ def test_jobs_that_share_a_volume_download_once(server: str, url: str, tmp_path:
         (
             f"s3://{BUCKET}/no-model",
             {"AWS_SECRET_ACCESS_KEY": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"},
-            r"there are no credentials for it\. Set spec\.storage\.secretName",
+            r"its credentials are missing\. Set spec\.storage\.secretName",
         ),
     ],
 )

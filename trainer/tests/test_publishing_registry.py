@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from registry_proxy import USER, RegistryProxy, registry_proxy
+from registry_proxy import USER, Login, RegistryProxy, registry_proxy
 
 from release.programs import CRANE, obtain_program
 from rlt_e2e.oci_registry import oci_registry
@@ -88,8 +88,8 @@ def read_image(reference: str) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("login", ["none", "basic", "bearer"])
-def test_the_file_system_of_the_image_is_the_model(registry: RegistryProxy, export: Path, login: str) -> None:
-    registry.login = login  # type: ignore[assignment]  # one of its values
+def test_the_file_system_of_the_image_is_the_model(registry: RegistryProxy, export: Path, login: Login) -> None:
+    registry.login = login
     to = place(registry, f":{login}")
     to.check()
     digest = to.publish(export)
@@ -202,9 +202,9 @@ def test_a_killed_publication_has_no_tag_and_continues(registry: RegistryProxy, 
     ],
 )
 def test_wrong_credentials_are_found_before_the_training(
-    registry: RegistryProxy, login: str, user: str, problem: str, caplog: pytest.LogCaptureFixture
+    registry: RegistryProxy, login: Login, user: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    registry.login = login  # type: ignore[assignment]  # one of its values
+    registry.login = login
     to = place(registry, user=user) if user else ImageRepository(f"oci://{registry.address}/lab/math", FIELD, None)
     with pytest.raises(PublishError) as caught:
         to.check()

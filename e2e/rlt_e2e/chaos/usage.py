@@ -27,7 +27,8 @@ with open("/proc/self/cmdline") as command:
 if is_driver:
     from rlt_trainer import __main__ as program
     from rlt_trainer.cluster import pods
-    read, count = program.read_config, pods.list_accelerators
+    read = program.read_config
+    count = pods.list_accelerators
     def read_config(path):
         config = read(path)
         pods.list_accelerators = lambda _: count(config)

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from apiserver.command_line import Rlt
 from apiserver.in_cluster import Kubernetes, Operator, Webhook
+from apiserver.ray_head import RayHead, find_address
 
 from rlt_e2e.api_objects import delete_object
 from rlt_e2e.cluster import Cluster
@@ -124,3 +125,12 @@ def webhook_configuration(port: int) -> dict[str, object]:
             }
         ],
     }
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RayHead]:
+    """`ray start --head`."""
+    head = RayHead(find_address(), cpus=2)
+    head.start()
+    yield head
+    head.stop()

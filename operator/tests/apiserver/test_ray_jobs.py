@@ -10,7 +10,6 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import observed as o
 import pytest
 from apiserver.command_line import Rlt
 from apiserver.in_cluster import PODS, READY, Kubernetes, Operator
-from apiserver.ray_head import RayHead, find_address
+from apiserver.ray_head import RayHead
 from apiserver.waiting import eventually
 from gate import Gate
 
@@ -28,15 +27,6 @@ from rlt_operator.observation import Ray
 from rlt_operator.ray.jobs import observe_ray
 
 pytestmark = pytest.mark.apiserver
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[RayHead]:
-    """`ray start --head`."""
-    head = RayHead(find_address(), cpus=2)
-    head.start()
-    yield head
-    head.stop()
 
 
 def start(

@@ -6,14 +6,13 @@ waits takes the place of the trainer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import observed as o
 import pytest
 from apiserver.in_cluster import PODS, READY, Kubernetes, Operator
-from apiserver.ray_head import RayHead, find_address
+from apiserver.ray_head import RayHead
 from apiserver.test_ray_jobs import make_ready
 from apiserver.waiting import eventually
 from gate import Gate
@@ -30,14 +29,6 @@ CLAIMED = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False
 WAITING = {"reason": "ErrImagePull", "message": "not found"}
 CONTAINER = {"name": "sandbox", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
 NOT_PULLED = {"phase": "Pending", "containerStatuses": [{**CONTAINER, "state": {"waiting": WAITING}}]}
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[RayHead]:
-    head = RayHead(find_address(), cpus=2)
-    head.start()
-    yield head
-    head.stop()
 
 
 def start(kubernetes: Kubernetes, namespace: str, ray: RayHead, gate: Gate) -> None:

@@ -193,7 +193,7 @@ class Server:
             self._keys = found
             self._found = now
         if self._keys is None:
-            raise self._fail(location, NO_KEYS, f"{location.url}: there are no credentials for it.")
+            raise self._fail(location, NO_KEYS, f"{location.url}: its credentials are missing.")
         return self._keys
 
     def _explain(self, location: Location, error: urllib.error.HTTPError) -> DownloadError:

@@ -66,7 +66,7 @@ class RegistryClient:
     ) -> Answer:
         """Send a request, after a login if the registry asks for one. `path`: in the repository, or a URL.
 
-        Raises OSError if there is no answer, and LoginError.
+        Raises OSError without an answer, and LoginError.
         """
         url = urljoin(self._base, path)
         answer = self._send(method, url, content, headers)
