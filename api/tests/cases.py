@@ -356,6 +356,13 @@ CASES = [
         "write a value of this form",
         cel=True,
     ),
+    Case(
+        "schema",
+        f"{PUBLISH}.registry",
+        {"publish": [{"registry": "https://ghcr.io/lab/math"}]},
+        "use oci://ghcr.io/lab/math",
+        cel=True,
+    ),
     Case("publish", "spec.publish[1].hub", {"publish": [HUB, HUB]}, "use another place"),
     Case(
         "publish",

@@ -7,21 +7,12 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from rlt_api.blocks.storage import BucketUrl
-from rlt_api.model import ApiModel, ObjectName, Url, cel
+from rlt_api.model import ApiModel, ObjectName, RegistryUrl, Url, cel
 
 HUB_KEYS = ("HF_TOKEN",)
 BUCKET_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
 REGISTRY_KEYS = (".dockerconfigjson",)
 """Of a Secret of the type kubernetes.io/dockerconfigjson."""
-
-RegistryUrl = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^oci://([a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]{1,5})?|[a-z0-9-]+:[0-9]{1,5})"
-        r"(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
-        max_length=512,
-    ),
-]
 
 
 class Publication(ApiModel):

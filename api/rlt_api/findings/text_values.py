@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
-from rlt_api.model import AbsolutePath, DnsLabel, EnvName, ObjectName, Quantity, Url
+from rlt_api.model import AbsolutePath, DnsLabel, EnvName, ObjectName, Quantity, RegistryUrl, Url
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -65,6 +65,10 @@ def _read_url(text: str) -> str | None:
     return None if "://" in text else f"http://{text}"
 
 
+def _read_registry(text: str) -> str | None:
+    return f"oci://{text.removeprefix('https://').removeprefix('docker://')}"
+
+
 def _read_version(text: str) -> str | None:
     return f"{text}.0" if re.fullmatch(r"[0-9]+\.[0-9]+", text) else text.removeprefix("v")
 
@@ -80,6 +84,10 @@ KNOWN: dict[str, tuple[str, Callable[[str], str | None]]] = {
     _pattern(AbsolutePath): ("must be an absolute path in the pods: it begins with /", lambda text: None),
     _pattern(EnvName): ("must be the name of a variable: letters, digits and _", _read_variable),
     _pattern(Url): ("must be a URL that begins with http:// or https://", _read_url),
+    _pattern(RegistryUrl): (
+        "must be oci://HOST/NAME or oci://HOST/NAME:TAG, with a name in lower case",
+        _read_registry,
+    ),
     r"^[0-9]+\.[0-9]+\.[0-9]+$": ("must be a version such as 2.60.0", _read_version),
     r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": (
         "must be MODULE:FUNCTION, such as scoring:compute_score",
