@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from rlt_e2e.api_objects import create_object, patch_object, read_objects
-from rlt_e2e.chaos.pods import Target
+from rlt_e2e.api_objects import create_object, read_objects
 from rlt_e2e.cluster import Cluster
 from rlt_e2e.jobs import Job
 
@@ -52,11 +51,11 @@ class Held:
         """Accelerator seconds of the pods that have ended."""
         return sum(end - self.bound[uid] for uid, end in self.ended.items())
 
-    def observe(self, target: Target, now: float) -> None:
-        """Record the pods. Without an answer of the API server, nothing is recorded."""
-        selector = f"ray.io/cluster={target.job},ray.io/node-type=worker"
+    def observe(self, cluster: Cluster, namespace: str, job: str, now: float) -> None:
+        """Record the pods of the job. Without an answer of the API server, nothing is recorded."""
+        selector = f"ray.io/cluster={job},ray.io/node-type=worker"
         with suppress(ValueError):
-            found = read_objects(target.cluster, target.namespace, "pod", labelSelector=selector)
+            found = read_objects(cluster, namespace, "pod", labelSelector=selector)
             alive = {each["metadata"]["uid"] for each in found if each["status"].get("phase") not in ENDED}
             bound = {each["metadata"]["uid"]: _find_bound(each) for each in found}
             self.bound |= {uid: time for uid, time in bound.items() if time is not None}
@@ -70,8 +69,7 @@ def reserve(cluster: Cluster, namespace: str, job: Job) -> None:
     The settings are the defaults of a job without GPUs.
     """
     for node in cluster.nodes():
-        patch = {"status": {"capacity": {GPU: "8"}, "allocatable": {GPU: "8"}}}
-        patch_object(cluster, "", "node", node, patch, status=True)
+        cluster.set_extended_resource(node, GPU, 8)
     data = {"sitecustomize.py": DRIVER}
     create_object(
         cluster, namespace, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ON_CPUS}, "data": data}

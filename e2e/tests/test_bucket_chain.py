@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from loopback_hub import loopback_hub
 
-from rlt_e2e.api_objects import read_objects
+from rlt_e2e import usage
 from rlt_e2e.cluster import Cluster
 from rlt_e2e.cluster.s3_server import s3_server
 from rlt_e2e.jobs import START_TIMEOUT_S, Job, apply_job, await_job, get_condition, is_true, load_example, run_rlt
@@ -25,38 +23,19 @@ from rlt_e2e.jobs import START_TIMEOUT_S, Job, apply_job, await_job, get_conditi
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 NAME = "chain"
-GPU = "nvidia.com/gpu"
 WORKERS = 2
 """One on each node."""
 TIMEOUT_S = 3 * START_TIMEOUT_S
-WITHOUT_DEVICES = """
-import sys
-
-if any(word.endswith("/rlt-trainer") for word in sys.orig_argv) and "run" in sys.orig_argv:
-    import rlt_trainer.cluster.pods as pods
-    from rlt_api.spec.training_config import TrainingConfig
-
-    count, read = pods.list_accelerators, TrainingConfig.model_validate_json
-    pods.list_accelerators = lambda config: count(config.model_copy(update={"devices_per_worker": 1}))
-    TrainingConfig.model_validate_json = lambda text: read(text).model_copy(update={"devices_per_worker": 0})
-"""
-"""sitecustomize.py of the head."""
-
-Lives = dict[str, tuple[float, float]]
-"""Name of a pod -> Unix times: when it got its node, and when it was seen last."""
 
 
 @pytest.fixture
 def devices(cluster: Cluster) -> Iterator[None]:
-    """An accelerator of each node."""
+    """The accelerators of `usage.reserve`, until the end."""
     if not cluster.layout:
         pytest.skip("the servers need the embedded cluster")
-    nodes = cluster.nodes()
-    for node in nodes:
-        cluster.set_extended_resource(node, GPU, 1)
     yield
-    for node in nodes:
-        cluster.set_extended_resource(node, GPU, 0)
+    for node in cluster.nodes():
+        cluster.set_extended_resource(node, usage.GPU, 0)
 
 
 def build_job(s3: str, hub: str) -> Job:
@@ -74,14 +53,7 @@ def build_job(s3: str, hub: str) -> Job:
     spec["preflight"] = {"level": "none"}
     cluster = spec["cluster"]
     cluster["env"] = [{"name": "HF_ENDPOINT", "value": hub}, {"name": "HF_HUB_DISABLE_XET", "value": "1"}]
-    cluster["workers"][0] |= {"replicas": WORKERS, "accelerator": {"resourceName": GPU, "count": 1}}
-    head = {
-        "name": "ray-head",
-        "env": [{"name": "PYTHONPATH", "value": "/etc/devices"}],
-        "volumeMounts": [{"name": "devices", "mountPath": "/etc/devices"}],
-    }
-    volume = {"name": "devices", "configMap": {"name": "devices"}}
-    cluster["head"]["podTemplate"] = {"spec": {"containers": [head], "volumes": [volume]}}
+    cluster["workers"][0]["replicas"] = WORKERS
     return job
 
 
@@ -98,17 +70,16 @@ def test_a_run_without_a_volume_is_promoted_published_served_and_billed(
         for name, values in {"s3": keys, "hub": {"HF_TOKEN": "write"}}.items():
             metadata = {"name": name, "namespace": namespace}
             cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values})
-        metadata = {"name": "devices", "namespace": namespace}
-        files = {"sitecustomize.py": WITHOUT_DEVICES}
-        cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": files})
-        lives: Lives = {}
+        held = usage.Held()
         earlier = read_bill(cluster, namespace)  # of a deleted job, when the test ran before
-        apply_job(cluster, namespace, build_job(variables["AWS_ENDPOINT_URL_S3"], hub.endpoint))
+        job = build_job(variables["AWS_ENDPOINT_URL_S3"], hub.endpoint)
+        usage.reserve(cluster, namespace, job)
+        apply_job(cluster, namespace, job)
 
         def is_released(job: Job) -> bool:
-            follow_workers(cluster, namespace, lives)
+            held.observe(cluster, namespace, NAME, time.time())
             assert not is_true(job, "Failed"), job["status"]
-            return is_true(job, "Succeeded") and job["status"]["usage"].get("accelerators", 0) == 0
+            return is_true(job, "Succeeded") and usage.is_released(job) and len(held.ended) == WORKERS
 
         job = await_job(cluster, namespace, NAME, is_released, what="the release", timeout_s=TIMEOUT_S)
 
@@ -133,27 +104,14 @@ def test_a_run_without_a_volume_is_promoted_published_served_and_billed(
         assert f"lab/sums --served-model-name {NAME}" in " ".join(server["command"])
         assert f"--revision {revision}" in " ".join(server["command"])
 
-    usage = job["status"]["usage"]
-    held = sum(end - start for start, end in lives.values())
-    assert len(lives) == WORKERS
-    assert sum(usage["by"].values()) == usage["acceleratorSeconds"] == pytest.approx(held, rel=0.01)
-    assert all(usage["by"][part] > 0 for part in ("starting", "generate", "update", "sync", "evaluate", "idle"))
-    assert usage["by"].get("lost", 0) == 0
-    assert read_bill(cluster, namespace) - earlier == usage["acceleratorSeconds"]
+    assert abs(usage.compute_error(job, held)) <= usage.MAX_ERROR
+    found = job["status"]["usage"]
+    assert all(found["by"][part] > 0 for part in ("starting", "generate", "update", "sync", "evaluate", "idle"))
+    assert found["by"].get("lost", 0) == 0
+    assert read_bill(cluster, namespace) - earlier == found["acceleratorSeconds"]
 
 
 def read_bill(cluster: Cluster, namespace: str) -> int:
     """Return the accelerator seconds of the namespace."""
     bills = json.loads(run_rlt(cluster, "usage", "-n", namespace, "-o", "json").stdout)
     return sum(bill["acceleratorSeconds"] for bill in bills)
-
-
-def follow_workers(cluster: Cluster, namespace: str, lives: Lives) -> None:
-    """Extend the lives of the worker pods that have a node."""
-    selector = f"ray.io/cluster={NAME},ray.io/node-type=worker"
-    for pod in read_objects(cluster, namespace, "pod", labelSelector=selector):
-        status: dict[str, Any] = pod["status"]
-        bound = [each for each in status.get("conditions", []) if each["type"] == "PodScheduled"]
-        if bound and bound[0]["status"] == "True" and status["phase"] not in ("Succeeded", "Failed"):
-            start = datetime.fromisoformat(bound[0]["lastTransitionTime"]).timestamp()
-            lives[pod["metadata"]["name"]] = (start, time.time())

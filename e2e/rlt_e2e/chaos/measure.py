@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlt_e2e.chaos import usage, volume
+from rlt_e2e import usage
+from rlt_e2e.chaos import volume
 from rlt_e2e.chaos.faults import Fault, Injected
 from rlt_e2e.chaos.jobs import FAULT_AFTER, build_job
 from rlt_e2e.chaos.pods import Target
@@ -187,7 +188,7 @@ def _follow(run: Run, target: Target, fault: Fault | None, pool: ThreadPoolExecu
             next_status = now + STATUS_INTERVAL_S
             with suppress(ValueError):  # the API server is stopped
                 run.job = read_job(target.cluster, target.namespace, target.job)
-        run.held.observe(target, time.time())
+        run.held.observe(target.cluster, target.namespace, target.job, time.time())
         status = run.job.get("status", {})
         if status.get("attempts") and not run.attempted:
             run.attempted = now
