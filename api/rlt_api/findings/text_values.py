@@ -85,7 +85,7 @@ KNOWN: dict[str, tuple[str, Callable[[str], str | None]]] = {
     _pattern(EnvName): ("must be the name of a variable: letters, digits and _", _read_variable),
     _pattern(Url): ("must be a URL that begins with http:// or https://", _read_url),
     _pattern(RegistryUrl): (
-        "must be oci://HOST/NAME or oci://HOST/NAME:TAG, with a name in lower case",
+        "must be oci://HOST/NAME[:TAG], with a dot or a port in HOST and NAME in lower case",
         _read_registry,
     ),
     r"^[0-9]+\.[0-9]+\.[0-9]+$": ("must be a version such as 2.60.0", _read_version),
