@@ -330,6 +330,7 @@ def test_ranks_killed_at_any_upload_leave_the_step_before(
     assert run_ranks(load_latest, [(find_place(url, server), tmp_path / "last", 0, 1)]) == [(latest + 1, True)]
 
 
+@pytest.mark.long
 def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
     server: str, url: str, make_config: MakeConfig, tmp_path: Path
 ) -> None:
