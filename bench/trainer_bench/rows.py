@@ -11,6 +11,8 @@ ROWS = {
     "weight-sync-group": "weight_sync:measure_group",
     "weight-sync-bytes": "delta_sync:measure",
     "weight-sync-experts": "expert_sync:measure",
+    "weight-sync-large-experts": "expert_sync:measure_bytes",
+    "weight-sync-verified": "verified_sync:measure",
     "checkpoint": "checkpoint:measure",
     "passes": "passes:measure",
     "output-layer": "output_layer:measure",
@@ -19,10 +21,12 @@ ROWS = {
     "environment": "conversations:measure",
     "tool": "conversations:measure_tool",
     "router": "router:measure",
+    "prefix-cache": "prefix_cache:measure",
     "engine-idle": "engine_idle:measure",
     "step": "step_overhead:measure",
     "one-step-off": "one_step_off:measure",
     "trl": "against_trl:measure",
+    "trl-short": "against_trl:measure_short",
 }
 """Name -> module and function. The module is imported in the process that measures."""
 

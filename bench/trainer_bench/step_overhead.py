@@ -10,9 +10,11 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench_report import Row
 
+from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.telemetry.chrome_trace import read_spans
 from rlt_trainer.telemetry.run_directory import SPANS
 from rlt_trainer.telemetry.spans import DRIVER, STEP, Span
@@ -33,14 +35,7 @@ MAX_RATIO = 1.05
 def measure() -> Row:
     """Measure GRPO with a reference, vLLM and a train worker on one core."""
     with tempfile.TemporaryDirectory() as folder:
-        config = build_config(
-            folder,
-            data={"maxResponseLength": RESPONSE_TOKENS},
-            algorithm={"klLossCoef": 0.001},
-            training={"totalSteps": STEPS, "trainBatchSize": PROMPTS, "ppoMiniBatchSize": PROMPTS},
-            rollout={"engine": "vllm", "responsesPerPrompt": N},
-        )
-        steps = run_local(config)
+        steps = run_local(build_step_config(folder))
         spans = list(read_spans(Path(folder, SPANS)))
     by_step = [compare(spans, step) for step in range(FIRST, STEPS + 1)]
     ratio = statistics.median(step / computed for step, computed in by_step)
@@ -52,6 +47,17 @@ def measure() -> Row:
         f"{ratio:.2f} x ({seconds:.2f} and {computed:.2f} s, of the difference {sync:.2f} s verified weight sync)",
         ratio <= MAX_RATIO,
         {"seconds": by_step, "metrics": steps},
+    )
+
+
+def build_step_config(folder: str, **rollout: Any) -> TrainingConfig:
+    """Build the config of the run. Keywords are fields of the rollout."""
+    return build_config(
+        folder,
+        data={"maxResponseLength": RESPONSE_TOKENS},
+        algorithm={"klLossCoef": 0.001},
+        training={"totalSteps": STEPS, "trainBatchSize": PROMPTS, "ppoMiniBatchSize": PROMPTS},
+        rollout={"engine": "vllm", "responsesPerPrompt": N, **rollout},
     )
 
 

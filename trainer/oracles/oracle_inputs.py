@@ -14,6 +14,7 @@ WIDTH = 6
 GROUPS = [7, 3, 7, 3, 9, 7, 5, 5, 3, 7]
 """Unordered groups of sizes 4, 3, 2 and 1."""
 GROUPS_OF_SEVERAL = [7, 3, 7, 3, 5, 7, 5, 5, 3, 7]
+VOCABULARY = 9
 
 
 def random_inputs() -> dict[str, Tensor]:
@@ -51,6 +52,13 @@ def random_inputs() -> dict[str, Tensor]:
         "advantages": normal(),
         "weights": normal().abs(),
     }
+
+
+def random_logits() -> tuple[Tensor, Tensor]:
+    """Return float64 logits of a policy and a teacher [ROWS, WIDTH, VOCABULARY] with six decimals."""
+    generator = torch.Generator().manual_seed(20261129)
+    policy, teacher = torch.randn(2, ROWS, WIDTH, VOCABULARY, generator=generator, dtype=torch.float64) * 2
+    return policy.round(decimals=6), teacher.round(decimals=6)
 
 
 def write(path: Path, content: dict[str, Any]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from gsm8k_spellings import SPELLINGS
-from oracle_inputs import random_inputs, write
+from oracle_inputs import random_inputs, random_logits, write
+from torch import Tensor
 from verl.protocol import DataProto
 from verl.trainer.config import AlgoConfig
 from verl.trainer.distillation import losses as distillation
@@ -171,35 +172,70 @@ def distilled() -> list[dict[str, Any]]:
     distillation.no_padding_2_padding = lambda values, _: values  # the inputs are padded
     cases = []
     for mode, old, bound in product(MODES[:3], ["log_probs", "old_log_probs"], [10.0, 0.25]):
-        config = ActorConfig(
-            strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, loss_agg_mode=mode, loss_scale_factor=12
-        )
         loss_config = DistillationLossConfig(loss_mode="k1", use_policy_gradient=True, loss_max_clamp=bound)
         log_probs = INPUTS["log_probs"].clone().requires_grad_()
-        data = {
-            "teacher_logprobs": INPUTS["ref_log_probs"][..., None],
-            "old_log_probs": INPUTS[old],
-            "response_mask": MASK,
-            "dp_size": 1,
-            "batch_num_tokens": int(MASK.sum()),
-            "global_batch_size": len(MASK),
-        }
-        value, metrics = distillation.distillation_loss(
-            config, SimpleNamespace(distillation_loss=loss_config), {"log_probs": log_probs}, data
-        )
+        data = {"teacher_logprobs": INPUTS["ref_log_probs"][..., None], "old_log_probs": INPUTS[old]}
+        value, metrics = distillation_loss(mode, loss_config, {"log_probs": log_probs}, data)
         value.backward()
         absolute = float(metrics["distillation/abs_loss"].values[0])
-        cases.append(
-            {
-                "mode": mode,
-                "old": old,
-                "bound": bound,
-                "value": value.item(),
-                "gradient": log_probs.grad,
-                "abs": absolute,
-            }
-        )
+        case = {"mode": mode, "old": old, "bound": bound}
+        cases.append({**case, "value": value.item(), "gradient": log_probs.grad, "abs": absolute})
     return cases
+
+
+def distilled_topk() -> dict[str, Any]:
+    """The forward KL over the teacher's most likely tokens, in float32, as verl computes it."""
+    distillation.no_padding_2_padding = lambda values, _: values.view(MASK.shape)  # from [1, ROWS * WIDTH]
+    policy, teacher = random_logits()
+    cases = []
+    for mode, k, bound, minimum in product(MODES[:3], [3, 9], [10.0, 0.25], [None, -2.0]):
+        loss_config = DistillationLossConfig(
+            loss_mode="forward_kl_topk",
+            topk=k,
+            use_policy_gradient=False,
+            loss_max_clamp=bound,
+            log_prob_min_clamp=minimum,
+        )
+        top = teacher.log_softmax(-1).topk(k)
+        logits = policy.clone().requires_grad_()
+        data = {"teacher_logprobs": nest(top.values), "teacher_ids": nest(top.indices)}
+        outputs = distillation.compute_topk_loss(
+            build_actor_config(mode),
+            SimpleNamespace(distillation_loss=loss_config),
+            data,
+            logits.flatten(0, 1)[None],
+            "thd",
+        )
+        value, metrics = distillation_loss(mode, loss_config, outputs, data)
+        value.backward()
+        masses = {name: metrics[f"distillation/{name}"] for name in ("student_mass", "teacher_mass")}
+        case = {"mode": mode, "k": k, "bound": bound, "minimum": minimum}
+        cases.append({**case, "value": value.item(), "gradient": logits.grad, **masses})
+    return {"policy": policy, "teacher": teacher, "cases": cases}
+
+
+def nest(values: Tensor) -> Tensor:
+    """Lay out [ROWS, WIDTH, K] as verl does without padding."""
+    return torch.nested.nested_tensor(list(values), layout=torch.jagged)
+
+
+def build_actor_config(mode: str) -> ActorConfig:
+    return ActorConfig(
+        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, loss_agg_mode=mode, loss_scale_factor=12
+    )
+
+
+def distillation_loss(
+    mode: str, loss_config: DistillationLossConfig, outputs: dict[str, Tensor], data: dict[str, Tensor]
+) -> tuple[Tensor, dict[str, Any]]:
+    counts = {"dp_size": 1, "batch_num_tokens": int(MASK.sum()), "global_batch_size": len(MASK)}
+    result: tuple[Tensor, dict[str, Any]] = distillation.distillation_loss(
+        build_actor_config(mode),
+        SimpleNamespace(distillation_loss=loss_config),
+        outputs,
+        {**data, "response_mask": MASK, **counts},
+    )
+    return result
 
 
 def aggregations() -> list[dict[str, Any]]:
@@ -334,6 +370,7 @@ if __name__ == "__main__":
             "covariances": covariances(),
             "bypassed": bypassed(),
             "distilled": distilled(),
+            "distilled_topk": distilled_topk(),
             "aggregations": aggregations(),
             "kls": kls(),
             "values": values(),

@@ -17,7 +17,13 @@ from rlt_trainer.algorithms.aggregation import aggregate
 from rlt_trainer.algorithms.covariance import choose_between, choose_highest, select_by_covariance
 from rlt_trainer.algorithms.kl import kl_divergence
 from rlt_trainer.algorithms.kl_controller import KlController, apply_kl_penalty
-from rlt_trainer.algorithms.losses import POLICY_LOSSES, LossInputs, distillation_advantages, value_loss
+from rlt_trainer.algorithms.losses import (
+    POLICY_LOSSES,
+    LossInputs,
+    distillation_advantages,
+    forward_kl_topk,
+    value_loss,
+)
 from rlt_trainer.algorithms.masking import masked_sum
 from rlt_trainer.algorithms.rollout_correction import compute_mismatch_metrics, correct_rollout
 
@@ -184,6 +190,28 @@ def test_the_distillation_loss_is_the_policy_loss_of_the_reverse_kl(case: dict[s
     close(log_probs.grad, case["gradient"])
     unbounded = distillation_advantages(log_probs, teacher, MASK, max_clamp=1e9)
     close(masked_sum(unbounded.abs(), MASK) / TOKENS, case["abs"])
+
+
+@pytest.mark.parametrize(
+    "case",
+    ORACLE["distilled_topk"]["cases"],
+    ids=lambda case: f"{case['mode']}-{case['k']}-{case['bound']}-{case['minimum']}",
+)
+def test_the_distillation_loss_of_the_teachers_most_likely_tokens(case: dict[str, Any]) -> None:
+    logits, teacher = (
+        torch.tensor(ORACLE["distilled_topk"][name], dtype=torch.float64) for name in ("policy", "teacher")
+    )
+    logits.requires_grad_()
+    top = teacher.log_softmax(-1).topk(case["k"])
+    log_probs = logits.log_softmax(-1).gather(-1, top.indices)
+    found = forward_kl_topk(log_probs, top.values, MASK, max_clamp=case["bound"], min_log_prob=case["minimum"])
+    loss = aggregate(found.loss, MASK, case["mode"], total_tokens=TOKENS, total_sequences=SEQUENCES)
+    loss.backward()  # type: ignore[no-untyped-call]
+    close(loss.detach(), case["value"])
+    assert logits.grad is not None
+    close(logits.grad, case["gradient"])
+    for name in ("student_mass", "teacher_mass"):
+        close(masked_sum(found.metrics[f"distillation/{name}"], MASK) / TOKENS, case[name])
 
 
 @pytest.mark.parametrize("case", ORACLE["aggregations"], ids=lambda case: f"{case['mode']}-{len(case['counts'])}")
