@@ -29,6 +29,8 @@ CHECKS = (
     Check("engine", "does a weight sync to vLLM arrive exactly, before and after sleep?", 200, needs=("vllm",)),
     Check("loop", "do five steps of the whole loop run, and a run with staleness?", 300, needs=("vllm",)),
     Check("experts", "are 128 experts in bfloat16 right, and what does a sync cost for each tensor?", 60),
+    Check("mixture", "what does a sync of 128 experts to vLLM cost, and do its routes replay?", 90, needs=("vllm",)),
+    Check("staleness", "do responses in progress keep their KV cache over a weight sync?", 120, needs=("vllm",)),
     Check("offload", "how much memory does the offload of a reference and of an optimizer free?", 60),
     Check("output_layer", "how many bytes does a token move in the output layer, and which chunks are fast?", 60),
     Check("options", "do 8-bit AdamW, Muon, Liger, the float32 head, FP8 and speculative decoding work?", 180),
