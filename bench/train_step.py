@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "trainer"))  # if the trainer is not installed
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "api"))  # for --lora
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "api"))  # for --lora and --liger
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "pod"))
 
 from rlt_trainer.algorithms.aggregation import aggregate
@@ -101,6 +101,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--gradient-checkpointing", action="store_true")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--liger", action="store_true", help="use Liger's kernels. Requires liger-kernel and rlt_api")
     parser.add_argument("--lora", type=int, metavar="RANK", help="train adapters alone. Requires peft and rlt_api")
     return parser.parse_args(words)
 
@@ -151,6 +152,7 @@ def measure(arguments: argparse.Namespace, device_type: str, ranks: int) -> dict
         "reserved_memory_gib": round(torch.cuda.max_memory_reserved() / 2**30, 3) if device_type == "cuda" else None,
         "gradient_checkpointing": arguments.gradient_checkpointing,
         "compiled": arguments.compile,
+        "liger": arguments.liger,
         "lora": arguments.lora,
     }
 
@@ -170,6 +172,10 @@ def build_training_step(
     config._attn_implementation = packed_attention.NAME
     with torch.device(device_type):
         model = Qwen3ForCausalLM(config).eval()  # type: ignore[no-untyped-call]
+        if arguments.liger:
+            from rlt_trainer.policy.liger import apply_liger
+
+            apply_liger(model)
         if arguments.lora is not None:
             add_adapters(model, arguments.lora, dtype)
     mesh = init_device_mesh(device_type, (ranks,))

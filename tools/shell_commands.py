@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PROGRAMS = {
     *("cat", "cd", "curl", "echo", "export", "git", "go", "grep", "head", "jq", "ls", "printf", "sed", "sort"),
     *("bash", "sh", "buildah", "cmctl", "docker", "dstack", "helm", "kind", "kubectl", "make", "openssl"),
-    *("aws", "cosign", "hf", "sbatch", "scancel", "sha256sum", "tail", "tar"),
+    *("aws", "cosign", "hf", "inspect", "lm-eval", "sbatch", "scancel", "sha256sum", "tail", "tar"),
     *("pip", "pytest", "python", "python3", "rlt", "rlt-operator", "rlt-trainer", "torchrun"),
 }
 """Programs that the pages use; a reader installs them or has them."""

@@ -1237,7 +1237,7 @@ CASES = [
         "max-num-batched-tokens",
         "spec.rollout.maxNumBatchedTokens",
         {"rollout.maxNumBatchedTokens": 100, "rollout.maxNumSeqs": 256},
-        "use 256",
+        "use 1024",
         cel=True,
     ),
     Case(
@@ -1245,6 +1245,18 @@ CASES = [
         "spec.rollout.maxNumBatchedTokens",
         {"rollout.maxNumBatchedTokens": 512, "rollout.enableChunkedPrefill": False},
         "use 1024",
+    ),
+    Case(
+        "max-num-batched-tokens",
+        "spec.rollout.maxNumBatchedTokens",
+        {"rollout.engine": "vllm", "rollout.maxNumBatchedTokens": 512},
+        "use 1024",
+    ),
+    Case(
+        "chunked-prefill",
+        "spec.rollout.enableChunkedPrefill",
+        {"rollout.engine": "vllm", "rollout.enableChunkedPrefill": True},
+        "remove it",
     ),
     Case(
         "engine-memory",

@@ -61,3 +61,10 @@ def test_the_cpus_of_a_pod_do_not_add_processes() -> None:
     assert variables["OMP_NUM_THREADS"] == "12"
     assert variables["RAY_worker_maximum_startup_concurrency"] == "16"
     assert variables["RAY_num_workers_soft_limit"] == "16"
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("Recreate", None), ("InPlace", "1")])
+def test_actors_request_their_successors_for_a_program_on_the_same_pods(policy: str, expected: str | None) -> None:
+    blocks = {"failurePolicy": {"restartPolicy": policy}, "storage": {"claimName": "runs"}}
+    spec = build_spec(8, rollout={}, **blocks)
+    assert list_worker_variables(spec, training_group(spec)).get("RLT_SUCCESSORS") == expected

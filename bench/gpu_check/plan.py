@@ -23,12 +23,16 @@ class Check:
 
 CHECKS = (
     Check("versions", "does every module of the trainer import with these versions?", 45),
-    Check("speed", "how fast is an optimizer step, and how much memory does it take?", 150),
+    Check("speed", "how fast is an optimizer step, and how much memory does it take?", 160),
     Check("tests", "do GPUs and CPUs have the same results, and does CUDA IPC between processes work?", 80),
     Check("memory", "does the memory rule hold, and does an engine get the memory that the trainer releases?", 90),
     Check("engine", "does a weight sync to vLLM arrive exactly, before and after sleep?", 200, needs=("vllm",)),
     Check("loop", "do five steps of the whole loop run, and a run with staleness?", 300, needs=("vllm",)),
     Check("experts", "are 128 experts in bfloat16 right, and what does a sync cost for each tensor?", 60),
+    Check("mixture", "what does a sync of 128 experts to vLLM cost, and do its routes replay?", 90, needs=("vllm",)),
+    Check("staleness", "do responses in progress keep their KV cache over a weight sync?", 120, needs=("vllm",)),
+    Check("offload", "how much memory does the offload of a reference and of an optimizer free?", 60),
+    Check("output_layer", "how many bytes does a token move in the output layer, and which chunks are fast?", 60),
     Check("options", "do 8-bit AdamW, Muon, Liger, the float32 head, FP8 and speculative decoding work?", 180),
     Check("saving", "what does an asynchronous save cost beside a step, and does a run resume from it?", 45),
 )

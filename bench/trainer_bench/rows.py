@@ -20,6 +20,8 @@ ROWS = {
     "ranks": "ranks:measure",
     "environment": "conversations:measure",
     "tool": "conversations:measure_tool",
+    "agents": "agent_load:measure",
+    "agents-cpu": "agent_load:measure_cpu",
     "router": "router:measure",
     "prefix-cache": "prefix_cache:measure",
     "engine-idle": "engine_idle:measure",

@@ -40,6 +40,9 @@ EXPERTS = 128
 VOCABULARY = 151_936
 HEAD = 128
 """Width of a head."""
+KEY_HEADS = 4
+TENSOR_PARALLEL = 8
+"""Devices of an engine that splits each weight."""
 SUM_BYTES = 75
 """Of a weight's sums in the messages of a verified sync."""
 
@@ -120,7 +123,7 @@ class Mixture:
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the weights as a train worker sends them, in bfloat16, without memory."""
         queries = self.heads * HEAD
-        values = 4 * HEAD
+        values = KEY_HEADS * HEAD
         shapes = {
             "q_proj": (queries, self.hidden),
             "k_proj": (values, self.hidden),
@@ -165,6 +168,7 @@ def describe_sync(mixture: Mixture, gpus: int) -> dict[str, str]:
     count = sum(1 for _ in iterate_experts(mixture.weights()))
     size = sum(tensor.nbytes for _, tensor in mixture.weights())
     half = gpus // 2
+    part = count_part_bytes(mixture)
     return {
         "weights in the files": f"{count:,}",
         "tensors in the messages, with stacks of experts": f"{sum(len(each.layouts) for each in buckets):,}",
@@ -172,12 +176,26 @@ def describe_sync(mixture: Mixture, gpus: int) -> dict[str, str]:
         "weights, GB": f"{size / 1e9:.1f}",
         "colocated: a rank receives to gather them, GB": f"{size * (gpus - 1) / gpus / 1e9:.1f}",
         "colocated: messages of all ranks to their engines": f"{(len(buckets) + 1) * gpus:,}",
+        f"colocated: what a device of {TENSOR_PARALLEL} in an engine keeps, GB": f"{part / 1e9:.1f}",
         "separate: a rank receives to gather them, GB": f"{size * (half - 1) / half / 1e9:.1f}",
         "separate: rank 0 sends, GB": f"{size / 1e9:.1f}",
         "separate: broadcasts of NCCL": f"{len(buckets):,}",
         "separate: broadcasts of gloo": f"{2 * (len(buckets) + 1):,}",
         "sums through the driver, engines of 8 devices, MB": f"{SUM_BYTES * count * (1 + gpus // 8) / 1e6:.1f}",
     }
+
+
+def count_part_bytes(mixture: Mixture) -> float:
+    """Return the bytes that one of TENSOR_PARALLEL devices keeps. Norms and routers are whole on each, and a device has
+    at least one head of keys and values (vllm/model_executor/layers/linear.py: QKVParallelLinear)."""
+    total = 0.0
+    for name, tensor in mixture.weights():
+        if "norm" in name or "mlp.gate" in name:
+            devices = 1
+        else:
+            devices = min(TENSOR_PARALLEL, KEY_HEADS) if "k_proj" in name or "v_proj" in name else TENSOR_PARALLEL
+        total += tensor.nbytes / devices
+    return total
 
 
 def _outline(*shape: int) -> Tensor:

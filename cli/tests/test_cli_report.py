@@ -62,6 +62,15 @@ def test_a_rollout_shows_why_its_reward_failed(tmp_path: Path) -> None:
     assert [line for line in done.stdout.splitlines() if "failure" in line] == ["  failure   " + str(lost["failure"])]
 
 
+def test_a_rollout_shows_its_side_requests(tmp_path: Path) -> None:
+    (tmp_path / "rollouts").mkdir()
+    side = {"text": "a title\n", "learned": False, "side": True}
+    line = {"reward": 1.0, "prompt": "p", "response": "r", "segments": [side, {"text": "r", "learned": True}]}
+    (tmp_path / "rollouts/step-1.jsonl").write_text(json.dumps(line) + "\n")
+    shown = CliRunner().invoke(cli, ["rollouts", str(tmp_path)]).stdout.splitlines()
+    assert shown[1:] == ["  prompt    'p'", "  side      'a title\\n'", "  response  'r'"]
+
+
 @pytest.mark.parametrize("command", ["metrics", "rollouts", "report", "compare", "ui"])
 def test_a_path_without_a_directory_is_an_error_without_a_cluster(tmp_path: Path, command: str) -> None:
     missing = f"{tmp_path}/none/run"

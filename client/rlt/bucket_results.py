@@ -7,8 +7,11 @@ import shlex
 from rlt_core import names
 from rlt_core.job import Manifest, parse_job
 
+LOGS = ("the logs of its program and steps", "logs")
+"""Arguments of `describe_bucket`: what the bucket has, and the command that reads it."""
 
-def describe_bucket(job: Manifest) -> str:
+
+def describe_bucket(job: Manifest, contents: str = "the records of its saved steps", command: str = "report") -> str:
     """A sentence with the command that reads the bucket, with a space before. Empty for a job without a bucket, or that
     has not started."""
     parsed = parse_job(job)
@@ -20,6 +23,6 @@ def describe_bucket(job: Manifest) -> str:
         return ""
     server = f"AWS_ENDPOINT_URL_S3={shlex.quote(spec.storage.endpoint)} " if spec.storage.endpoint else ""
     return (
-        f" The bucket has the records of its saved steps: read them with `{server}rlt report {shlex.quote(url)}`, with "
+        f" The bucket has {contents}: read them with `{server}rlt {command} {shlex.quote(url)}`, with "
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment."
     )

@@ -12,8 +12,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-from rlt.bucket_results import describe_bucket
+from rlt.bucket_results import LOGS, describe_bucket
 from rlt.connection import Connection
 from rlt.errors import UnavailableError
 from rlt_api.spec.job_spec import RLTrainingJobSpec
@@ -80,6 +81,24 @@ async def read_records(connection: Connection, name: str) -> str:
     return await _read(connection, name, "records", str(MAX_ARCHIVE_BYTES))
 
 
+def list_local_files(run: Path) -> list[KeptFile]:
+    """The files of all attempts in a run directory."""
+    attempts = run / "attempts"
+    stats = [(file.relative_to(attempts).as_posix(), file.stat()) for file in attempt_reader.find_files(attempts)]
+    return [KeptFile(path, found.st_size, int(found.st_mtime)) for path, found in stats]
+
+
+def read_local_file(run: Path, path: str) -> Text:
+    """`read_kept_file` of a run directory."""
+    try:
+        path, size, content = attempt_reader.read_file(run / "attempts", path, MAX_BYTES)
+    except OSError as error:
+        raise UnavailableError(
+            f"The run has no kept file {path} ({error.strerror}).", next="rlt logs DIRECTORY --list"
+        ) from error
+    return Text(path, size, len(content), content.decode(errors="replace"))
+
+
 def has_kept_files(job: Manifest) -> bool:
     """Whether the program of the job or a step before it has run, and has a volume for its log."""
     parsed = parse_job(job)
@@ -138,7 +157,9 @@ async def _read(connection: Connection, name: str, *arguments: str) -> str:
     if job.spec is None:
         raise UnavailableError(f"The spec of job {name} is invalid.", next=status_command)
     if build_attempt_directory(job, job.spec) is None:
-        message = f"The logs of job {name} ended with its pods: spec.storage has no PVC.{describe_bucket(manifest)}"
+        bucket = describe_bucket(manifest, *LOGS)
+        ended = "are in its bucket." if bucket else "ended with its pods: spec.storage has no PVC."
+        message = f"The logs of job {name} {ended}{bucket}"
         raise UnavailableError(message, next=status_command)
     async with _run_pod(connection, build_reader_pod(job, job.spec, *arguments)) as pod:
         path = api_paths.log(connection.namespace, pod["metadata"]["name"])

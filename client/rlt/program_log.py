@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 
-from rlt.bucket_results import describe_bucket
+from rlt.bucket_results import LOGS, describe_bucket
 from rlt.connection import RETRY_S, Connection
 from rlt.errors import NotFoundError, UnavailableError
 from rlt.job_state import NOT_RECONCILED, can_become_true, summarize
@@ -30,14 +30,12 @@ async def get_program_log(connection: Connection, name: str, step: str | None = 
         status_command = connection.kube_context.command_line(f"status {name}")
         program = f"Step {step}" if step else "The program"
         message = f"{program} of job {name} is not running. {message}"
-        if bucket := describe_bucket(job):
-            message = f"{message} Its log ended with its pods.{bucket}"
-        raise UnavailableError(message, next=status_command)
+        raise UnavailableError(f"{message}{describe_bucket(job, *LOGS)}", next=status_command)
     try:
         answer = await connection.get_from_head(name, DASHBOARD_PORT, f"/api/jobs/{job_id}/logs")
     except UnavailableError as error:
         if can_become_true(job, "Running") or not has_kept_files(job):
-            raise UnavailableError(f"{error.message}{describe_bucket(job)}", next=error.next) from None
+            raise UnavailableError(f"{error.message}{describe_bucket(job, *LOGS)}", next=error.next) from None
         return (await get_kept_file(connection, name, file)).text  # its Ray cluster is being released
     return str(json.loads(answer)["logs"])
 

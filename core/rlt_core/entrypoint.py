@@ -13,7 +13,7 @@ from rlt_api.frameworks.registry import get_framework
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_core import names
-from rlt_core.children.attempt_directory import PROGRAM_LOG, build_attempt_directory, step_log
+from rlt_core.children.attempt_directory import PROGRAM_LOG, build_log_options, step_log
 from rlt_core.children.program import build_command, build_run, find_working_directory
 from rlt_core.job import Job, get_attempt_number
 from rlt_pod.preflight.expected import EXPECTED_FILE
@@ -25,9 +25,7 @@ PREFLIGHT_ENTRYPOINT = f"exec python3 {PROGRAMS_PATH} preflight {CONFIG_DIRECTOR
 
 def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     """Build the entrypoint of the training: a shell command that runs one program."""
-    log = build_attempt_directory(job, spec)
-    options = ["--log", f"{log}/{PROGRAM_LOG}"] if log else []
-    program = ["exec", "python3", PROGRAMS_PATH, "run-command", *options]
+    program = ["exec", "python3", PROGRAMS_PATH, "run-command", *build_log_options(job, spec, PROGRAM_LOG)]
     if not get_framework(spec).reports_progress:
         return shlex.join([*program, *build_run_command_arguments(job, spec)])
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
@@ -57,9 +55,7 @@ def build_runtime_env(framework: Framework) -> dict[str, object]:
 
 def build_step_entrypoint(job: Job, spec: RLTrainingJobSpec, step: PrepareStep) -> str:
     """Build the entrypoint of a framework.prepare step. Its output is kept beside the program's."""
-    log = build_attempt_directory(job, spec)
-    options = ["--log", f"{log}/{step_log(step.name)}"] if log else []
-    program = ["exec", "python3", PROGRAMS_PATH, "run-command", *options]
+    program = ["exec", "python3", PROGRAMS_PATH, "run-command", *build_log_options(job, spec, step_log(step.name))]
     return shlex.join([*program, "--no-progress", "--", *step.command])
 
 

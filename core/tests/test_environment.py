@@ -11,10 +11,12 @@ import observed as o
 import pytest
 from job_specs import BUILTIN, merged, separate_engines
 
+from rlt_api.blocks.framework import PrepareStep
 from rlt_api.validation.resolved_spec import build_resolved_spec, read_resolved_spec
 from rlt_core.children.environment import build_env
 from rlt_core.children.program import build_run
 from rlt_core.children.raycluster import build_ray_cluster
+from rlt_core.entrypoint import build_entrypoint, build_step_entrypoint
 
 PYTHON = "/usr/bin/python3"
 """A Python that every user may run."""
@@ -197,6 +199,17 @@ def test_the_keys_of_the_bucket_are_references_in_pods_that_use_it() -> None:
         assert [each for each in build_env(job, spec, mounted=True, group=group) if each["name"] in keys] == expected
     assert not [each for each in build_env(job, spec, mounted=True, group=generating) if each["name"] in keys]
     assert build_run(job, spec).bucket == f"s3://runs/team-a/runs/{job.name}-{job.uid[:8]}"
+
+
+def test_the_output_of_the_program_is_kept_in_the_bucket() -> None:
+    storage = {"bucket": "s3://runs/team-a", "endpoint": "https://minio:9000"}
+    job = o.job(merged(BUILTIN, {"storage": storage}))
+    assert job.spec
+    log = f"--log s3://runs/team-a/runs/{job.name}-{job.uid[:8]}/attempts/1"
+    server = "--log-endpoint https://minio:9000 --no-progress"
+    assert f" run-command {log}/program.log {server} --run-directory " in build_entrypoint(job, job.spec)
+    step = PrepareStep(name="data", command=["true"])
+    assert f" run-command {log}/prepare-data.log {server} -- true" in build_step_entrypoint(job, job.spec, step)
 
 
 def test_the_keys_of_each_publication_have_other_names_than_those_of_the_bucket() -> None:

@@ -76,6 +76,6 @@ def test_the_page_keeps_its_text_and_rows_and_lists_every_fault(tmp_path: Path) 
 
 def test_an_unknown_fault_is_rejected_with_the_known_ones() -> None:
     assert [fault.name for fault in select("drain,rank")] == ["drain", "rank"]
-    assert len(select("")) == len(FAULTS) == 21
+    assert len(select("")) == len(FAULTS) == 22
     with pytest.raises(ValueError, match=r"FAULTS=rank,fire: no fault is named fire: use rank, rank-in-place, "):
         select("rank,fire")

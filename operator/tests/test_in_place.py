@@ -267,6 +267,87 @@ def test_a_worker_whose_container_starts_again_keeps_the_cluster() -> None:
     assert (again.job.status.attempts[-1].finding, current(again).execution) == (None, 3)
 
 
+def delete_pod(observed: Observed, number: int = 2) -> Observed:
+    """A pod is deleted while it runs, and its program has ended."""
+    pods = list(observed.pods)
+    pods[number] = replace(pods[number], deleting=True)
+    return replace(observed, pods=tuple(pods))
+
+
+def replace_pod(observed: Observed, *, ready: bool = True) -> Observed:
+    """The deleted worker is gone, and KubeRay has created another one."""
+    gone = observed.pods[2]
+    successor = replace(gone, name="sum-workers-worker-d", uid="another", deleting=False, ready=ready)
+    return replace(observed, pods=(*observed.pods[:2], successor), removed_pods=(replace(gone, deleting=False),))
+
+
+@pytest.mark.parametrize("status", ["FAILED", "STOPPED"])
+def test_a_worker_that_kuberay_replaces_keeps_the_other_pods(status: str) -> None:
+    nodes = NODES if status == "FAILED" else ()  # as they are read
+    deleted = replace(delete_pod(started(job())), nodes=nodes, pod_nodes=NODES[:2])
+    lost = o.after(replace(deleted, ray=o.ended(status, "The actor died: its node has died.")))
+    (attempt,) = lost.job.status.attempts
+    assert (attempt.reason, attempt.disruption, current(lost).execution) == (Reason.DISRUPTED, "PodDeleted", 2)
+    assert (lost.job.status.disruptions, lost.job.status.restarts) == (1, 0)
+
+    terminating = o.after(replace(lost, ray=Ray()))
+    assert terminating.job.status.message == "The head is ready, 1 of 2 workers are ready."
+    assert terminating.job.status.disruption is None
+    starting = o.after(replace_pod(terminating, ready=False))
+    assert (reason(starting), plan(starting, o.NOW).submit) == (Reason.CLEARING, None)
+    both = replace(replace_pod(terminating), pods=(*replace_pod(terminating).pods, terminating.pods[2]))
+    waiting = o.after(both)
+    assert waiting.job.status.message == f"Pod {terminating.pods[2].name} is terminating."
+    assert plan(waiting, o.NOW).submit is None
+    check = plan(replace_pod(terminating), o.NOW).submit
+    assert check
+    assert check.id == "sum-99999999-2-clear"
+    assert o.after(clear(replace_pod(terminating))).job.status.disruption is None
+
+
+def on_a_drained_node(observed: Observed) -> Observed:
+    return cordoned(delete_pod(observed))
+
+
+def on_a_node_that_is_not_ready(observed: Observed) -> Observed:
+    return not_ready(delete_pod(observed))
+
+
+def the_head(observed: Observed) -> Observed:
+    return delete_pod(observed, 0)
+
+
+def evicted(observed: Observed) -> Observed:
+    deleted = delete_pod(observed)
+    pod = replace(deleted.pods[2], disruption="EvictionByEvictionAPI")
+    return replace(deleted, pods=(*deleted.pods[:2], pod))
+
+
+@pytest.mark.parametrize("change", [on_a_drained_node, on_a_node_that_is_not_ready, the_head, evicted])
+def test_other_lost_pods_release_the_cluster(change: Any) -> None:
+    lost = fail(change(started(job())))
+    assert [each.reason for each in lost.job.status.attempts] == [Reason.DISRUPTED]
+    assert current(lost).execution == 1
+    assert plan(lost, o.NOW).delete_cluster == o.CLUSTER_UID
+
+
+def test_a_worker_that_is_lost_twice_in_a_row_releases_the_cluster() -> None:
+    again = run_again(replace_pod(fail(delete_pod(started(job())))))
+    second = fail(delete_pod(replace(again, removed_pods=())))
+    assert [(each.disruption, each.execution) for each in second.job.status.attempts] == [
+        ("PodDeleted", 1),
+        ("PodDeleted", 2),
+    ]
+    assert plan(second, LATER).delete_cluster == o.CLUSTER_UID
+
+
+def test_a_worker_that_is_not_replaced_releases_the_cluster() -> None:
+    waiting = o.after(replace(fail(delete_pod(started(job()))), ray=Ray()))
+    released = o.after(waiting, now=LATER)
+    assert "after 120 s, The head is ready, 1 of 2 workers are ready." in (released.job.status.message or "")
+    assert (current(released).execution, released.job.status.disruptions) == (1, 1)
+
+
 def test_an_admission_by_kueue_keeps_the_number_of_the_execution() -> None:
     running = run_again(fail(started(job())))
     evicted = o.after(replace(running, cluster=o.cluster(suspend=True), pods=(), ray=None))

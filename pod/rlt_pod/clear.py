@@ -35,6 +35,8 @@ OF_RAY = re.compile(
     r"|/ray/(dashboard|_private|core)/|/rlt_pod\.pyz clear "
 )
 """Command lines of Ray's processes and of this program (ray/_private, Ray 2.60)."""
+IDLE = re.compile(r"^ray::IDLE|/default_worker\.py ")
+"""Command lines of a process without a task, after its imports and before."""
 VARIABLES = re.compile(rb"(^|\0)RAY_(JOB_CONFIG_JSON_ENV_VAR|JOB_ID|RAYLET_PID)=")
 """Variables that a driver, a worker and what they start have, and other processes have not (ray/_private, Ray 2.60)."""
 MAX_NAMED = 8
@@ -111,7 +113,8 @@ def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -
 def list_processes() -> tuple[list[str], int]:
     """Pid and name of each process in this pod that neither belongs to Ray nor to this program.
 
-    Also, how many idle processes the pod lacks: LIMIT is the number of its actors.
+    Also, how many idle processes the pod lacks, with those that still make their imports: LIMIT is the number of its
+    actors.
     """
     processes = dict(read_processes())
     raylet = os.getpid()
@@ -130,7 +133,7 @@ def list_processes() -> tuple[list[str], int]:
         is_left = line and pid not in own and not OF_RAY.search(line)
         if is_left and not read_status(pid).get("State", "").startswith("Z"):
             found.append(f"{pid} {line.split()[0][:80]}")
-    idle = sum(line.startswith("ray::IDLE") for pid, line in lines.items() if processes[pid][0] == raylet)
+    idle = sum(bool(IDLE.search(line)) for pid, line in lines.items() if processes[pid][0] == raylet)
     return found, max(0, int(os.environ.get(LIMIT, "0")) - idle)
 
 

@@ -2,7 +2,9 @@
 
 Ray starts them with a pod (rlt_api/frameworks/builtin/prestart.py), and not again for a second program on it. A raylet
 starts more on a request that Ray itself sends in other cases (NodeManager::HandlePrestartWorkers,
-src/ray/raylet/node_manager.cc, Ray 2.60). Without the ID of a job, the first job that needs a process gets it.
+src/ray/raylet/node_manager.cc, Ray 2.60). Without the ID of a job, the first job that needs a process gets it. The
+actors request them while they run (rlt_trainer/cluster/successor.py), and the check before the next program those that
+are missing (clear.py).
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from typing import Any
 
 LIMIT = "RAY_num_workers_soft_limit"
 """The variable of a worker pod with the number of its actors (rlt_api/frameworks/builtin/prestart.py)."""
-KEEP_ALIVE_S = 600
-"""Time for which a raylet keeps a process that no job needs."""
+SUCCESSORS = "RLT_SUCCESSORS"
+"""The variable of a worker pod whose actors request a process for the next program: "1"."""
+KEEP_ALIVE_S = 30 * 24 * 3600
+"""Time for which a raylet keeps a process that no job needs: the longest run of a program."""
 TIMEOUT_S = 5.0
 
 

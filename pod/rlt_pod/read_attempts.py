@@ -67,7 +67,15 @@ def list_files(attempts: Path) -> None:
 
 
 def show_file(attempts: Path, path: str, size: int) -> None:
-    """Print the end of a file with the end of the file that it continues (PATH.1)."""
+    """Print the end of a file, after a line that describes it."""
+    path, total, content = read_file(attempts, path, size)
+    print(json.dumps({"path": path, "size": total, "shown": len(content)}), flush=True)
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
+
+
+def read_file(attempts: Path, path: str, size: int) -> tuple[str, int, bytes]:
+    """The whole path of a file, its size, and its end, with the end of the file that it continues (PATH.1)."""
     if not path.partition("/")[0].isdigit():
         path = f"{find_latest(attempts)}/{path}"
     file = attempts / path
@@ -75,9 +83,7 @@ def show_file(attempts: Path, path: str, size: int) -> None:
     parts = [part for part in (before, file) if part.exists()] or [file]
     content = b"".join(read_end(part, size) for part in parts)[-size:]
     total = sum(part.stat().st_size for part in parts)
-    print(json.dumps({"path": path, "size": total, "shown": len(content)}), flush=True)
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    return path, total, content
 
 
 def find_latest(attempts: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rlt_pod.clear import find_own, find_stale_nodes
+from rlt_pod.prestart import LIMIT
 
 RAYLET = """
 import json, os, signal, subprocess, sys
@@ -25,7 +26,7 @@ start = "import subprocess; print(subprocess.Popen(['sleep', '600'], stdout=subp
 orphan = subprocess.run([sys.executable, "-c", start], stdout=subprocess.PIPE, text=True, env=json.loads(sys.argv[2]))
 orphan = int(orphan.stdout)
 try:
-    look = "from rlt_pod.clear import list_processes; print(list_processes()[0])"
+    look = "from rlt_pod.clear import list_processes; found, lacks = list_processes(); print(found); print(lacks)"
     subprocess.run([sys.executable, "-c", look], check=True)
 finally:
     os.kill(orphan, signal.SIGKILL)
@@ -65,17 +66,35 @@ def test_a_pod_has_one_living_node(addresses: list[str], problems: list[str]) ->
 )
 def test_processes_that_are_not_rays_are_found(children: list[str], variables: dict[str, str], left: list[str]) -> None:
     """Other processes of this machine may belong to another Ray: a pod has none."""
+    listed, _, started = look(children, variables)
+    found = (each.split(" ", 1) for each in listed)
+    assert sorted(name for pid, name in found if int(pid) in started) == left
+
+
+@pytest.mark.parametrize(
+    ("children", "missing"),
+    [
+        (["ray::IDLE", "ray::TrainWorker"], 2),
+        (["ray::IDLE", "/ray/_private/workers/default_worker.py"], 1),
+        (["ray::IDLE"] * 4, 0),
+    ],
+)
+def test_the_processes_that_the_next_program_lacks_are_counted(children: list[str], missing: int) -> None:
+    """A process without a task counts before its imports, too."""
+    assert look(children, {}, **{LIMIT: "3"})[1] == missing
+
+
+def look(children: list[str], variables: dict[str, str], **environment: str) -> list[Any]:
+    """Return what list_processes does, and the pids of the processes."""
     ran = subprocess.run(
         [sys.executable, "-c", RAYLET, json.dumps(children), json.dumps(variables)],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **environment},
         text=True,
         check=True,
         timeout=60,
     )
-    listed, started = (json.loads(line.replace("'", '"')) for line in ran.stdout.splitlines())
-    found = (each.split(" ", 1) for each in listed)
-    assert sorted(name for pid, name in found if int(pid) in started) == left
+    return [json.loads(line.replace("'", '"')) for line in ran.stdout.splitlines()]
 
 
 def test_the_check_does_not_find_what_its_own_ray_job_has_started() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection
+from hashlib import sha256
 from pathlib import Path
 
 
@@ -29,6 +30,19 @@ class FolderObjects:
         if not target.exists():
             target.write_bytes(content)
         return target.read_bytes() == content
+
+    def put_if_same(self, key: str, content: bytes, version: str | None) -> str | None:
+        if self.find_version(key) != version:
+            return None
+        self.written.append(key)
+        target = self.folder / key
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        return self.find_version(key)
+
+    def find_version(self, key: str) -> str | None:
+        content = self.read(key)
+        return None if content is None else sha256(content).hexdigest()
 
     def list(self, folder: str) -> dict[str, int]:
         files = {str(file.relative_to(self.folder)): file for file in self.folder.rglob("*") if file.is_file()}

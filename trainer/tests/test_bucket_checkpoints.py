@@ -202,7 +202,13 @@ def test_a_server_that_ignores_conditions_is_rejected(objects: FolderObjects, mo
         (objects.folder / key).write_bytes(content)
         return True
 
-    monkeypatch.setattr(objects, "put_if_absent", overwrite)
-    with pytest.raises(BucketError, match="ignores the condition of a put"):
-        check_bucket(objects)
-    assert objects.list("") == {}
+    def overwrite_version(key: str, content: bytes, version: str | None) -> str:
+        overwrite(key, content)
+        return "new"
+
+    for name, replaced in (("put_if_absent", overwrite), ("put_if_same", overwrite_version)):
+        with monkeypatch.context() as patch:
+            patch.setattr(objects, name, replaced)
+            with pytest.raises(BucketError, match="ignores the condition of a put"):
+                check_bucket(objects)
+        assert objects.list("") == {}

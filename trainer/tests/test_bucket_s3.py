@@ -39,6 +39,8 @@ from rlt_trainer.bucket.objects import BucketError
 from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.lease import LeaseLostError
+from rlt_trainer.telemetry.published_results import PublishedResults
+from rlt_trainer.telemetry.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +82,17 @@ def test_objects_are_as_they_were_put(server: str, url: str, tmp_path: Path) -> 
     assert not objects.put_if_absent("a/mark", b"2")
     assert objects.read("a/mark") == b"1"
     assert objects.read("a/none") is None
+    version = objects.find_version("a/mark")
+    changed = objects.put_if_same("a/mark", b"3", version)
+    assert changed not in (None, version)
+    assert changed == objects.find_version("a/mark")
+    assert objects.put_if_same("a/mark", b"4", version) is None
+    assert objects.put_if_same("a/mark", b"4", None) is None
+    assert objects.put_if_same("a/none", b"4", version) is None
+    assert objects.find_version("a/none") is None
+    assert objects.put_if_same("a/new", large.read_bytes(), None) == objects.find_version("a/new")
+    objects.delete(["a/new"])
+    assert objects.put_if_same("a/mark", b"1", changed)
     assert objects.list("a/") == {"a/large": 20 * MIB, "a/mark": 1}
     objects.delete(["a/large", "a/none"])
     assert objects.list("").keys() == {"a/mark"}
@@ -240,6 +253,54 @@ def test_a_program_that_has_started_later_ends_the_saves_of_the_earlier_one(
     BucketLease.take(bucket, 2, "job-3")
     with pytest.raises(LeaseLostError, match="attempt 2 job-3"):
         BucketLease.take(bucket, 1, "job-4")
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_late_put_of_an_earlier_program_changes_no_results_of_the_later_one(
+    server: str, url: str, tmp_path: Path, is_first: bool
+) -> None:
+    """The earlier one had the lease when it sent metrics.jsonl. The put reaches the server after the metrics of the
+    later one. `is_first`: before them, but after the later one has read what it continues."""
+    bucket = RunBucket(url=url, endpoint=server)
+    sent = threading.Event()
+    held = threading.Event()
+    is_held = False
+
+    def hold(request: Request) -> bool:
+        if is_held and request.method == "PUT" and request.key.endswith("/metrics.jsonl"):
+            sent.set()
+            assert held.wait(timeout=120)
+        return True
+
+    with s3_proxy(server, hold) as proxy, ThreadPoolExecutor() as pool:
+        lease = BucketLease.take(bucket, 1, "job-1")
+        earlier = PublishedResults(open_s3(url, proxy), tmp_path / "earlier", lease)
+        run = RunDirectory(tmp_path / "earlier", lease)
+        run.append_metrics(1, {"reward": 1.0})
+        earlier.upload()
+        run.append_metrics(2, {"reward": 2.0})
+        is_held = True
+        ended = pool.submit(earlier.upload)
+        try:
+            assert sent.wait(timeout=120)
+            lease = BucketLease.take(bucket, 1, "job-2")
+            later = PublishedResults(open_s3(url, server), tmp_path / "later", lease)
+            later.restore()
+            run = RunDirectory(tmp_path / "later", lease)
+            run.append_metrics(2, {"reward": 3.0})
+            if not is_first:
+                later.upload()
+        finally:
+            held.set()
+        if is_first:
+            ended.result()
+            assert b"2.0" in (open_s3(url, server).read("metrics.jsonl") or b"")
+            later.upload()
+        else:
+            with pytest.raises(LeaseLostError):
+                ended.result()
+    expected = b'{"step": 1, "reward": 1.0}\n{"step": 2, "reward": 3.0}\n'
+    assert open_s3(url, server).read("metrics.jsonl") == expected
 
 
 @pytest.mark.parametrize("held", [".metadata", "__1_0.distcp", "complete"])

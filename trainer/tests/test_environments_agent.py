@@ -6,11 +6,13 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import torch
@@ -25,7 +27,7 @@ from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.environments.agent import FIX_BASE_URL
-from rlt_trainer.environments.agent_server import AgentEpisode, open_agent_server
+from rlt_trainer.environments.agent_server import MAX_LENGTH, AgentEpisode, open_agent_server
 from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript
 from rlt_trainer.environments.conversation import Episode
 from rlt_trainer.environments.conversations import Conversations
@@ -34,6 +36,7 @@ from rlt_trainer.event_loop import EventLoopThread
 from rlt_trainer.rollout.engine import EngineError, Sampling
 from rlt_trainer.rollout.sampler import Sampler
 from rlt_trainer.rollout.transformers_engine import TransformersEngine
+from rlt_trainer.sandboxes.api_call import ApiCall, ApiResponse
 from separate_environment import install
 
 TOKENIZER = build_byte_tokenizer()
@@ -308,6 +311,39 @@ def test_requests_after_the_end_of_an_episode_are_rejected() -> None:
 
     asyncio.run(leave_request())
     assert sampler.is_cancelled
+
+
+class Waiting:
+    """The tokenizer, whose long texts wait until they are released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def __call__(self, text: str, **options: Any) -> Any:
+        assert len(text) < MAX_LENGTH or self.released.wait(10), "the event loop waits for a long text"
+        return TOKENIZER(text, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(TOKENIZER, name)
+
+
+async def test_a_long_prompt_does_not_hold_the_event_loop() -> None:
+    def ask(episode: AgentEpisode, length: int) -> Coroutine[Any, Any, ApiResponse]:
+        messages = [{"role": "user", "content": "x" * length}]
+        body = json.dumps({"model": "policy", "messages": messages}).encode()
+        return episode.respond(ApiCall("POST", "/v1/chat/completions", (), AsyncMock(return_value=body)))
+
+    tokenizer: Any = Waiting()
+    with open_parser(multi_turn(environment="calculator")) as parser:
+        options: dict[str, Any] = {"seed": 0, "sampling": SAMPLING, "tokenizer": TOKENIZER, "parser": parser}
+        transcript = AgentTranscript(tokenizer, None, AgentLimits(2, 2 * MAX_LENGTH, 60))
+        episode = AgentEpisode(sampler := Turns("1", "2"), transcript, **options)
+        long = asyncio.create_task(ask(episode, MAX_LENGTH + 1))
+        await asyncio.sleep(0)  # it waits for its tokens
+        assert b'"content": "1"' in (await ask(episode, 1)).body
+        tokenizer.released.set()
+        assert b'"content": "2"' in (await long).body
+    assert [len(context) > MAX_LENGTH for context in sampler.contexts] == [False, True]
 
 
 def test_an_error_of_the_engine_ends_the_run(run: Run) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import chat_text
-from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript
+from rlt_trainer.environments.agent_transcript import AgentLimits, AgentTranscript, Pending
 from rlt_trainer.environments.policy_request import PolicyRequest, RequestError, build_message, to_template_messages
 from rlt_trainer.environments.tool_calls import ParsedTurn, ToolCall
 
@@ -38,6 +38,11 @@ def make_transcript(max_requests: int = 8, max_prompt_length: int = 200, max_res
     return AgentTranscript(TOKENIZER, TEMPLATE, AgentLimits(max_requests, max_prompt_length, max_response_length))
 
 
+def begin(transcript: AgentTranscript, messages: list[Any], tools: Any) -> Pending:
+    placed = transcript.place(messages, tools)
+    return transcript.begin(placed, transcript.tokenize(placed))
+
+
 def respond(transcript: AgentTranscript, messages: list[Any], text: str, *, tools: Any = ()) -> dict[str, Any]:
     """Return the message of the turn `text`."""
     tokens = (*text.encode(), EOS)
@@ -46,7 +51,7 @@ def respond(transcript: AgentTranscript, messages: list[Any], text: str, *, tool
     message = build_message(
         ParsedTurn("" if calls else text, calls=calls), text, PolicyRequest(messages, tools), lambda: next(numbers)
     )
-    transcript.complete(transcript.begin(messages, tools), Response(tokens, (-0.5,) * len(tokens)), message)
+    transcript.complete(begin(transcript, messages, tools), Response(tokens, (-0.5,) * len(tokens)), message)
     return message
 
 
@@ -55,9 +60,9 @@ def test_calls_and_their_responses_continue_as_the_template_renders_them() -> No
     messages = [{"role": "user", "content": "q"}]
     messages.append(respond(transcript, messages, CALLS, tools=TOOLS))
     messages += [{"role": "tool", "tool_call_id": each, "content": each} for each in "12"]
-    pending = transcript.begin(messages, TOOLS)
+    pending = begin(transcript, messages, TOOLS)
     rendered = chat_text(to_template_messages(messages), TOKENIZER, TEMPLATE, tools=TOOLS)
-    assert TOKENIZER.decode(pending.context) == rendered
+    assert TOKENIZER.decode(list(pending.context)) == rendered
     assert to_template_messages(messages)[-1]["name"] == "look"
 
 
@@ -86,10 +91,10 @@ def test_a_request_that_continues_a_waiting_one_begins_a_sequence_until_that_is_
     transcript = make_transcript()
     messages = [{"role": "user", "content": "q"}]
     messages += [respond(transcript, messages, "a"), {"role": "user", "content": "r"}]
-    waiting = transcript.begin(messages, ())
-    assert transcript.begin(messages, ()).sequence is not waiting.sequence
+    waiting = begin(transcript, messages, ())
+    assert begin(transcript, messages, ()).sequence is not waiting.sequence
     transcript.cancel(waiting)
-    assert transcript.begin(messages, ()).sequence is waiting.sequence
+    assert begin(transcript, messages, ()).sequence is waiting.sequence
 
 
 def test_requests_beyond_the_limits_are_rejected_and_leave_no_trace() -> None:
@@ -98,9 +103,9 @@ def test_requests_beyond_the_limits_are_rejected_and_leave_no_trace() -> None:
     messages.append(respond(transcript, messages, "a"))
     long = [*messages, {"role": "user", "content": "x" * 20}]
     with pytest.raises(RequestError, match=r"leave no token for a response: data.maxResponseLength is 20"):
-        transcript.begin(long, ())
+        begin(transcript, long, ())
     assert transcript.has_reached_limit
-    pending = transcript.begin([*messages, {"role": "user", "content": "r"}], ())
+    pending = begin(transcript, [*messages, {"role": "user", "content": "r"}], ())
     assert (pending.number, pending.max_tokens) == (1, 20 - 2 - 4)  # the first turn, and an observation of four tokens
     with pytest.raises(RequestError, match=r"The episode has had all its requests: rollout.multiTurn.maxTurns is 2"):
-        transcript.begin(messages, ())
+        begin(transcript, messages, ())

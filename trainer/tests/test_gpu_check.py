@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpu_check.checks.loop import DIFFERENCE, compute_verification_share
 from gpu_check.figures import NOT_RUN, Figure, append_figures, read_figures
 from gpu_check.machine import explain_device, find_problems
 from gpu_check.plan import CHECKS, explain_skip, select_checks
@@ -99,11 +100,17 @@ def test_a_gpu_that_is_too_small_or_too_old_is_named() -> None:
     assert problem == "NVIDIA V100 has compute capability 7.0, and 8.0 or newer is needed for bfloat16."
 
 
+def test_the_share_of_a_verification_is_that_of_verified_syncs() -> None:
+    steps = [{"timing_s/update_weights": 0.5 + 0.1 * (number % 2), "timing_s/step": 10.0} for number in range(4)]
+    marked = [step | ({DIFFERENCE: 0.0} if number % 2 else {}) for number, step in enumerate(steps)]
+    assert compute_verification_share(marked) == pytest.approx(0.01)
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_a_rehearsal_runs_the_checks_on_cpus(tmp_path: Path) -> None:
     """vLLM is that for CPUs. The checks of speed and single tests are left out: they take the longest."""
-    names = ("versions", "memory", "engine", "loop", "experts", "options", "saving")
+    names = tuple(check.name for check in CHECKS if check.name not in ("speed", "tests"))
     done = run_check(
         *("--rehearse", "--checks", ",".join(names), "--budget", "1500", "--output", str(tmp_path / "results"))
     )

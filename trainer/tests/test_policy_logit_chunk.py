@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from rlt_trainer.policy import log_probs, logit_chunk
-from rlt_trainer.policy.log_probs import token_log_probs
+from rlt_trainer.policy.log_probs import count_chunk_logits, token_log_probs
 from rlt_trainer.policy.logit_chunk import LogitScale
 
 VOCABULARY = 37
@@ -34,10 +34,14 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def compute(scale: LogitScale, count: int, targets: int, *, entropy: bool) -> list[Tensor]:
+def compute(
+    scale: LogitScale, count: int, targets: int, *, entropy: bool, dtype: torch.dtype = torch.float32
+) -> list[Tensor]:
     """Return log-probabilities, entropies, and the gradients of hidden states and weights."""
     generator = torch.Generator().manual_seed(count)
-    hidden, weight = (torch.randn(size, 5, generator=generator).requires_grad_() for size in (count, VOCABULARY))
+    hidden, weight = (
+        torch.randn(size, 5, generator=generator).to(dtype).requires_grad_() for size in (count, VOCABULARY)
+    )
     shape = (count,) if targets == 1 else (count, targets)
     chosen = torch.randint(VOCABULARY, shape, generator=generator)
     values, entropies = token_log_probs(hidden, weight, None, chosen, scale)
@@ -65,6 +69,36 @@ def test_chunks_of_all_sizes_have_one_compilation(traced: None, monkeypatch: pyt
     for count in (9, 1, 4, 6, 3, 11):  # the last chunk has 1 to 4 tokens
         compute(LogitScale(compiled=True), count, 1, entropy=False)
     assert counters["stats"]["unique_graphs"] - len(FUNCTIONS) <= len(FUNCTIONS) * MAX_RECOMPILATIONS
+
+
+def test_fused_chunks_are_larger_and_have_the_results_of_one_chunk(
+    traced: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where eager chunks and those with several targets stay small."""
+    sizes = list[int]()
+    compute_chunk = logit_chunk._compiled_log_probs
+
+    def count(logits: Tensor, *arguments: Any) -> Any:
+        sizes.append(len(logits))
+        return compute_chunk(logits, *arguments)
+
+    def choose(*, on_gpu: bool, fused: bool) -> int:
+        return count_chunk_logits(on_gpu=True, fused=fused)
+
+    monkeypatch.setattr(logit_chunk, "_compiled_log_probs", count)
+    scale = LogitScale(compiled=True)
+    whole = {targets: compute(scale, 9, targets, entropy=True, dtype=torch.bfloat16) for targets in (1, 2)}
+    sizes.clear()
+    monkeypatch.setattr(log_probs, "GPU_CHUNK_ELEMENTS", 2 * VOCABULARY)
+    monkeypatch.setattr(log_probs, "count_chunk_logits", choose)
+    for targets, expected in ((1, [4, 4, 1]), (2, [2, 2, 2, 2, 1])):
+        found = compute(scale, 9, targets, entropy=True, dtype=torch.bfloat16)
+        assert sizes == expected
+        sizes.clear()
+        for result, value in zip(found, whole[targets], strict=True):
+            torch.testing.assert_close(result, value, atol=2e-2, rtol=2e-2)
+    compute(scale, 9, 1, entropy=True)
+    assert sizes == [2, 2, 2, 2, 1], "a gradient in float32 is twice as large"
 
 
 @pytest.mark.slow

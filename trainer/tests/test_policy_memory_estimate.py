@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from ranks import run_ranks
 
-from rlt_api.rules.activations import CHUNK_LOGITS
+from rlt_api.rules.activations import CHUNK_COPIES, CHUNK_LOGITS
 from rlt_api.rules.weight_sync_buffers import BUCKET_BYTES as PREDICTED_BUCKET_BYTES
 from rlt_api.rules.weight_sync_buffers import weight_sync_bytes
-from rlt_trainer.policy.log_probs import CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS
+from rlt_trainer.policy.log_probs import CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS, count_chunk_logits
 from rlt_trainer.rollout.buckets import BUCKET_BYTES
 
 MAX_ERROR = 0.15
@@ -34,6 +34,8 @@ SHAPES: list[dict[str, Any]] = [
 
 def test_the_prediction_and_the_trainer_have_the_same_chunks_and_buckets() -> None:
     assert CHUNK_LOGITS == {False: CHUNK_ELEMENTS, True: GPU_CHUNK_ELEMENTS}
+    fused = count_chunk_logits(on_gpu=True, fused=True)  # of the logits in float32 and their gradient in 16 bits
+    assert 6 * fused <= CHUNK_COPIES * 4 * CHUNK_LOGITS[True]
     assert PREDICTED_BUCKET_BYTES == BUCKET_BYTES
 
 

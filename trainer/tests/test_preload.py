@@ -21,6 +21,7 @@ from rlt_api.spec.training_config import TrainingConfig
 from rlt_pod.prestart import start_processes
 from rlt_pod.report.driver_report import NO_PRELOAD
 from rlt_trainer.cluster.pods import training_pods
+from rlt_trainer.cluster.successor import start_successor
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.driver.engine_processes import ColocatedProcesses
 from rlt_trainer.preload import MODULES
@@ -82,7 +83,9 @@ def pod(monkeypatch: pytest.MonkeyPatch) -> Iterator[psutil.Process]:
     from ray.cluster_utils import Cluster
 
     resources = {"cpu": "4", "memory": "4Gi"}
-    spec = RLTrainingJobSpec.model_validate({"cluster": {"image": "i", "workers": [{"resources": resources}]}})
+    in_place = {"failurePolicy": {"restartPolicy": "InPlace"}, "storage": {"claimName": "runs"}}
+    cluster_spec = {"image": "i", "workers": [{"resources": resources}]}
+    spec = RLTrainingJobSpec.model_validate({"cluster": cluster_spec, **in_place})
     variables = list_worker_variables(spec, spec.cluster.workers[0])
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     node = cluster.add_node(num_cpus=4, env_vars=variables)
@@ -109,7 +112,8 @@ def test_actors_get_the_processes_of_their_pod(pod: psutil.Process, make_config:
 
 
 @pytest.mark.slow
-def test_processes_that_a_second_program_needs_are_started_again(pod: psutil.Process) -> None:
+@pytest.mark.parametrize("by", ["the check", "actors"])
+def test_a_second_program_gets_processes_that_were_started_before_it(pod: psutil.Process, by: str) -> None:
     import ray
 
     def list_ready() -> set[int]:
@@ -125,18 +129,26 @@ def test_processes_that_a_second_program_needs_are_started_again(pod: psutil.Pro
         def get_pid(self) -> int:
             return os.getpid()
 
+        def end_step(self) -> None:
+            start_successor()
+
     remote: Any = ray.remote(num_cpus=1)(Actor)
     first = [remote.remote() for _ in range(2)]
     ray.get([actor.get_pid.remote() for actor in first])
     before = list_ready()
-    (node,) = [each for each in ray.nodes() if each["Resources"].get("CPU")]  # type: ignore[no-untyped-call] # of Ray
-    start_processes([node], {node["NodeID"]: 2})
+    if by == "actors":
+        for _ in range(2):
+            ray.get([actor.end_step.remote() for actor in first])
+    else:
+        (node,) = [each for each in ray.nodes() if each["Resources"].get("CPU")]  # type: ignore[no-untyped-call] # of Ray
+        start_processes([node], {node["NodeID"]: 2})
     address = ray.get_runtime_context().gcs_address
     ray.shutdown()
     deadline = time.monotonic() + 60
     while len(list_ready() - before) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     ready = list_ready()
+    assert len(ready - before) == 2, "one for each actor"
     ray.init(address=address, log_to_driver=False)
     second = [remote.remote() for _ in range(2)]
     assert set(ray.get([actor.get_pid.remote() for actor in second])) <= ready

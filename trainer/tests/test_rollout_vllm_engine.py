@@ -25,13 +25,16 @@ from rlt_trainer.telemetry.engine_counters import PREEMPTIONS, EngineCounters
 from rlt_trainer.workers import train_worker
 
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
+BATCH = 69
+"""Tokens of a batch of the engine: the longest sequence."""
 EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A policy and a vLLM engine, before the first weight sync."""
-    config = build_vllm_config(tmp_path_factory.mktemp("run"), engineKwargs={"block_size": 32}, freeCacheEngine=True)
+    options = {"engineKwargs": {"block_size": 32}, "freeCacheEngine": True, "maxNumBatchedTokens": BATCH}
+    config = build_vllm_config(tmp_path_factory.mktemp("run"), **options)
     with pytest.warns(UserWarning, match=r"rollout\.freeCacheEngine has no effect: vLLM supports sleep mode"):
         pair = Pair(config, PROBES)
     yield pair
@@ -79,6 +82,16 @@ def test_responses_depend_on_the_seed_and_have_the_log_probs_of_the_policy(pair:
     ]
     assert pair.generate(prompts, [1, 2, 3, 4]) == responses  # the same batch: bit for bit
     assert_log_probs_of_the_policy(pair, prompts, responses)
+
+
+@pytest.mark.slow
+def test_prompts_that_exceed_a_batch_together_are_not_split(pair: Pair) -> None:
+    """On CPUs vLLM fails after a part of a prompt whose request has a seed."""
+    pair.sync()
+    prompts = [[50 + number] * (BATCH - 9) for number in range(4)]
+    responses = pair.generate(prompts, [1, 2, 3, 4])
+    alone = [pair.generate([prompt], [seed]) for seed, prompt in enumerate(prompts, 1)]
+    assert [each.token_ids for each in responses] == [each.token_ids for (each,) in alone]
 
 
 @pytest.mark.slow

@@ -26,7 +26,8 @@ def options(rollout: dict[str, Any], *, on_gpu: bool = False) -> dict[str, Any]:
 
 def test_unset_fields_use_the_defaults_of_vllm() -> None:
     given = options({})
-    assert not {"max_num_seqs", "max_num_batched_tokens", "enable_chunked_prefill", "enable_sleep_mode"} & set(given)
+    assert not {"max_num_seqs", "max_num_batched_tokens", "enable_sleep_mode"} & set(given)
+    assert "enable_chunked_prefill" not in options({}, on_gpu=True)
     assert given["max_model_len"] == 96
     assert given["distributed_executor_backend"] == "uni"
 
@@ -37,13 +38,17 @@ def test_unset_fields_use_the_defaults_of_vllm() -> None:
         ("maxModelLen", 200, "max_model_len"),
         ("maxNumSeqs", 16, "max_num_seqs"),
         ("maxNumBatchedTokens", 512, "max_num_batched_tokens"),
-        ("enableChunkedPrefill", False, "enable_chunked_prefill"),
         ("gpuMemoryUtilization", 0.3, "gpu_memory_utilization"),
         ("enforceEager", False, "enforce_eager"),
     ],
 )
 def test_a_field_sets_its_option(field: str, value: object, option: str) -> None:
     assert options({field: value})[option] == value
+
+
+@pytest.mark.parametrize(("on_gpu", "option"), [(True, True), (False, False)])
+def test_prompts_are_split_on_gpus_alone(on_gpu: bool, option: bool) -> None:
+    assert options({"enableChunkedPrefill": True}, on_gpu=on_gpu)["enable_chunked_prefill"] is option
 
 
 def test_engine_kwargs_are_passed_to_vllm() -> None:

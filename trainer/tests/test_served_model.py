@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import time
-import urllib.request
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 import pytest
+from in_process import OneWorker, build_pair_config
 from job_specs import BUILTIN, gpus, merged
+from model_server import complete, serve
 
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_core.children.model_server import ServedModel, build_server_command
-from rlt_e2e.ports import free_port
+from rlt_trainer.batches.sequences import Sequences
+from rlt_trainer.workers.train_worker import TrainWorker
 
 pytestmark = pytest.mark.slow
 
-START_TIMEOUT_S = 300.0
 BASE = {"path": "Qwen/Qwen2.5-1.5B-Instruct", "fromSeed": None, "dtype": "bfloat16"}
+LORA = {"rank": 4, "alpha": 12, "useRslora": True}
+LENGTHS = {"preset": "arithmetic", "maxPromptLength": 24, "maxResponseLength": 8}
+PROMPT = [50, 51, 52]
 
 
 def parse(model: ServedModel, changes: dict[str, Any]) -> Namespace:
@@ -58,57 +57,39 @@ def test_the_arguments_of_an_adapter(rank: int, maximum: int) -> None:
     assert (found.enable_lora, found.max_lora_rank, found.served_model_name) == (True, maximum, ["math-base"])
 
 
-def test_a_server_has_the_log_probabilities_of_the_trainer(tiny_model: str, tmp_path: Path) -> None:
-    """The command line is the one of `rlt serve`, with the environment of its container."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    spec = RLTrainingJobSpec.model_validate(merged(BUILTIN, {"data.maxPromptLength": 24, "data.maxResponseLength": 8}))
-    port = free_port()
-    python, *arguments = build_server_command("tiny", spec, ServedModel(tiny_model))
-    assert python == "python3"
-    arguments[arguments.index("--port") + 1] = str(port)
-    variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "HOME": str(tmp_path)}
-    log = tmp_path / "server.log"
-    with log.open("w") as out:
-        server = subprocess.Popen(
-            [sys.executable, *arguments],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **variables, "no_proxy": "127.0.0.1"},
-        )
-    prompt = [50, 51, 52]
-    request = {"model": "tiny", "prompt": prompt, "max_tokens": 5, "temperature": 0, "logprobs": 0}
-    request |= {"return_token_ids": True, "ignore_eos": True}
-    try:
-        await_health(server, f"http://127.0.0.1:{port}", log)
-        (choice,) = post(f"http://127.0.0.1:{port}/v1/completions", request)["choices"]
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
-    tokens = choice["token_ids"]
-    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
-    expected = logits.log_softmax(-1).gather(-1, torch.tensor(tokens)[:, None])[:, 0]
-    torch.testing.assert_close(torch.tensor(choice["logprobs"]["token_logprobs"]), expected, rtol=0, atol=1e-4)
+@pytest.fixture(scope="module")
+def trained(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainWorker]:
+    """A train worker whose adapters have been trained."""
+    config = build_pair_config(
+        tmp_path_factory.mktemp("run"),
+        model={"path": tiny_model, "lora": LORA},
+        data=LENGTHS,
+        algorithm={"klLossCoef": 0.001},  # the worker has a reference
+        rollout={},
+        training={"totalSteps": 1, "ppoMiniBatchSize": 128, "learningRate": 1e-2},
+    )
+    worker = OneWorker(config).worker
+    worker.connect(worker.rendezvous())
+    worker.load_models()
+    for _ in range(3):
+        worker.supervised_step(Sequences.pad([PROMPT] * 4, [[60, 61, 62]] * 4, pad_token_id=0), 12)
+    yield worker
+    worker.close()
 
 
-def await_health(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while True:
-        try:
-            urllib.request.urlopen(f"{url}/health", timeout=10).close()
-        except (URLError, OSError):
-            assert server.poll() is None, log.read_text()[-5000:]
-            assert time.monotonic() < deadline, log.read_text()[-5000:]
-            time.sleep(0.2)
-        else:
-            return
-
-
-def post(url: str, content: object) -> Any:
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(url, json.dumps(content).encode(), headers)
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return json.loads(answer.read())
+@pytest.mark.parametrize("adapter", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_server_has_the_log_probabilities_of_the_trainer(
+    trained: TrainWorker, tiny_model: str, tmp_path: Path, adapter: bool
+) -> None:
+    """Of the export with merged adapters, or of the base model with the adapters of the export, and without them."""
+    export = tmp_path / "export"
+    trained.export(export)
+    model = ServedModel(tiny_model, adapter=str(export / "adapter")) if adapter else ServedModel(str(export))
+    changes = {"model": {"path": tiny_model, "fromSeed": None, "lora": LORA}, "data": LENGTHS}
+    methods = {"tiny": trained.log_probs, **({"tiny-base": trained.ref_log_probs} if adapter else {})}
+    with serve("tiny", model, tmp_path, changes) as url:
+        answers = {name: complete(url, name, PROMPT, 5) for name in methods}
+    for name, (tokens, log_probs) in answers.items():
+        expected = methods[name](Sequences.pad([PROMPT], [tokens], pad_token_id=0))[0]
+        assert log_probs == pytest.approx(expected.tolist(), abs=1e-4)
+    assert len({tuple(tokens) for tokens, _ in answers.values()}) == len(methods), "the adapters have no effect"

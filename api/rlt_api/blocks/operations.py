@@ -48,9 +48,10 @@ class FailurePolicy(ApiModel):
     delayed by 10 s, doubled up to 5 minutes, and from 10 s again after one that ran for 10 minutes."""
     restart_policy: Literal["InPlace", "Recreate"] = "Recreate"
     """Where an attempt after a failure runs. Recreate: on a new Ray cluster. InPlace: on the same one, the first time
-    without a delay, if the program failed, all pods and nodes are healthy, and no process of the earlier attempt is
-    left. Otherwise, when a failure occurs twice in a row, and after three attempts in place, a new Ray cluster follows.
-    InPlace needs framework builtin and storage that outlives the pods."""
+    without a delay, if the program failed or a worker pod was deleted, all others are healthy, and no process of the
+    earlier attempt is left. Otherwise, when a failure occurs twice in a row, and after three attempts in place, a new
+    Ray cluster follows. InPlace needs framework builtin, storage that outlives the pods, and about 0.4 GiB more memory
+    for each process of a worker pod, whose successor starts in advance."""
     max_disruptions: Annotated[int, Field(ge=0, le=100000)] | None = None
     """Maximum number of new attempts after a disruption, such as an eviction, a drain, a preemption, or the loss or
     shutdown of a node. They do not count in maxRestarts. Default: no limit, within activeDeadlineSeconds."""

@@ -244,7 +244,7 @@ class Rollout(ApiModel):
     max_num_batched_tokens: Positive | None = None
     """Maximum number of tokens in a batch of the engine. Default: the engine's."""
     enable_chunked_prefill: bool | None = None
-    """Whether the engine splits the prefill of long prompts. Default: the engine's."""
+    """Whether the engine splits the prefill of long prompts. Default: the engine's. vLLM on CPUs splits none."""
     free_cache_engine: bool = False
     """Whether vLLM releases its memory during training, on GPUs in mode colocated. Default: false, on GPUs in mode
     colocated true."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, use
-from rlt_api.findings.kinds import below, replaceable
+from rlt_api.findings.kinds import below, replaceable, superfluous
 from rlt_api.rules.context_lengths import find_context_length
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines
@@ -72,17 +72,39 @@ def validate_max_num_batched_tokens(spec: RLTrainingJobSpec) -> Iterator[Finding
     rule = "max-num-batched-tokens"
     if tokens is None:
         return
-    if sequences is not None and tokens < sequences:
+    on_cpus = _is_vllm_on_cpus(spec)
+    longest = max_sequence_length(spec) if spec.data is not None else 0
+    if tokens < longest and (on_cpus or spec.rollout.enable_chunked_prefill is False):
+        reason = "vLLM splits no prompts on CPUs" if on_cpus else "enableChunkedPrefill is false"
+        message = f"is less than the longest sequence of {longest} tokens, and {reason}"
+        needed = max(longest, sequences or 0)
+        involved = (*LENGTHS, MODEL_LEN, CHUNKED)
+        edits = ({TOKENS: needed},) if on_cpus else ({TOKENS: needed}, {CHUNKED: True})
+        fix = f"use {needed}" if on_cpus else f"use {needed}, or enableChunkedPrefill: true"
+        yield Finding(TOKENS, str(tokens), message, fix, rule=rule, involved=involved, edits=edits)
+    elif sequences is not None and tokens < sequences:
         message = f"is less than maxNumSeqs {sequences}: each sequence needs one token of a batch"
         yield below(TOKENS, tokens, sequences, message, rule=rule, involved=(SEQS,))
-    if spec.rollout.enable_chunked_prefill is False and spec.data is not None:
-        longest = max_sequence_length(spec)
-        if tokens < longest:
-            message = f"is less than the longest sequence of {longest} tokens, and enableChunkedPrefill is false"
-            involved = (*LENGTHS, MODEL_LEN, CHUNKED)
-            edits = ({TOKENS: longest}, {CHUNKED: True})
-            fix = f"use {longest}, or enableChunkedPrefill: true"
-            yield Finding(TOKENS, str(tokens), message, fix, rule=rule, involved=involved, edits=edits)
 
 
-RULES = (validate_max_model_len, validate_context_length, validate_max_num_batched_tokens)
+def validate_chunked_prefill(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """enableChunkedPrefill needs accelerators: for a request with a seed, vLLM sets back the generator after a part of
+    a prompt, which torch cannot do on CPUs (v1/worker/gpu_model_runner.py, _bookkeeping_sync)."""
+    if spec.rollout.enable_chunked_prefill and _is_vllm_on_cpus(spec):
+        message = "fails with vLLM on CPUs, whose generators cannot be set back after a part of a prompt"
+        involved = ("spec.rollout.engine", "spec.cluster.workers")
+        yield superfluous(CHUNKED, "true", message, rule="chunked-prefill", involved=involved)
+
+
+def _is_vllm_on_cpus(spec: RLTrainingJobSpec) -> bool:
+    """Whether the builtin trainer generates with vLLM on CPUs."""
+    is_vllm = spec.framework.type == "builtin" and spec.rollout.engine == "vllm" and has_engines(spec)
+    return is_vllm and all(group.accelerator is None for group in spec.cluster.workers)
+
+
+RULES = (
+    validate_max_model_len,
+    validate_context_length,
+    validate_max_num_batched_tokens,
+    validate_chunked_prefill,
+)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from in_process import train
@@ -16,6 +17,8 @@ from rlt_trainer.rollout.weight_sync import MAX_DIFFERENCE
 DIFFERENCE = "training/weight_sync_difference"
 KEPT = ("timing_s/", "perf/", DIFFERENCE, "training/rollout_probs_diff_mean", "critic/score/mean")
 """Beginnings of the metric names that become figures, in the last step."""
+MAX_VERIFICATION_SHARE = 0.02
+"""Of a step: what the default of rollout.verifyWeightsFreq, 1, may cost."""
 
 
 def run(settings: Settings) -> Iterator[Figure]:
@@ -41,7 +44,13 @@ def run_steps(settings: Settings, model: str, title: str, steps: int, rollout: d
             "useDynamicBsz": True,
             "ppoMaxTokenLenPerDevice": settings.choose(16_384, 64),
         },
-        rollout={"engine": "vllm", "responsesPerPrompt": 8, **settings.choose(on_gpu, {"kvCacheSpace": 1}), **rollout},
+        rollout={
+            "engine": "vllm",
+            "responsesPerPrompt": 8,
+            "verifyWeightsFreq": 2,
+            **settings.choose(on_gpu, {"kvCacheSpace": 1}),
+            **rollout,
+        },
     )
     metrics = train(config)
     yield Figure(f"{title}: steps", len(metrics), passed=len(metrics) == steps)
@@ -60,3 +69,21 @@ def run_steps(settings: Settings, model: str, title: str, steps: int, rollout: d
         passed=max(differences) < bound,
         note=f"at most {bound}",
     )
+    share = compute_verification_share(metrics[1:])
+    yield Figure(
+        f"{title}: verification of a weight sync, share of a step",
+        100 * share,
+        "%",
+        passed=None if settings.rehearse else share < MAX_VERIFICATION_SHARE,
+        note=f"at most {100 * MAX_VERIFICATION_SHARE:.0f} %",
+    )
+
+
+def compute_verification_share(steps: Sequence[Mapping[str, Any]]) -> float:
+    """Return the time that a verified sync takes in addition to another one, as a share of a step. Every second sync is
+    verified, and has a difference of log-probabilities."""
+    verified, others = (
+        median(float(step["timing_s/update_weights"]) for step in steps if (DIFFERENCE in step) == is_verified)
+        for is_verified in (True, False)
+    )
+    return (verified - others) / median(float(step["timing_s/step"]) for step in steps)

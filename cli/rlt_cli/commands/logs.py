@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
-from rlt.kept_files import list_kept_files
+from rlt.kept_files import KeptFile, Text, list_kept_files, list_local_files, read_local_file
 from rlt.kube_context import KubeContext
 from rlt.pods import find_container, find_pod
 from rlt.program_log import follow_program_log, get_kept_file, get_program_log, take_last_lines
+from rlt.runs.bucket_copy import select_logs
 from rlt_cli.connection import connect, detached_message, run
 from rlt_cli.duration import Duration, parse_duration
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.log_lines import PROGRAM, LogLines
 from rlt_cli.output import TABLE, emit_result, get_width, output_option
+from rlt_cli.run_arguments import find_directory
 from rlt_cli.table import format_table
-from rlt_core.children.attempt_directory import PROGRAM_LOG
+from rlt_core.children.attempt_directory import PROGRAM_LOG, step_log
 from rlt_core.kubernetes import api_paths
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", metavar="NAME | DIRECTORY | URL")
 @click.option("--pod", metavar="POD", help="Show the log of this pod.")
 @click.option("--worker", type=click.IntRange(min=0), metavar="N", help="Show the log of worker pod N, from 0.")
 @click.option("--head", is_flag=True, help="Show the log of the head pod, which is Ray's own log.")
@@ -66,7 +69,8 @@ def command(
     one object per line: {"source": "program", "line": …}, or for a pod {"pod": …, "time": …, "line": …}.
 
     Without a Ray cluster, and with --attempt, --file or --list, the log comes from the volume of the job. A pod that
-    mounts it read-only is created for some seconds.
+    mounts it read-only is created for some seconds. Of a run directory, or of a run in a bucket, s3://BUCKET/PREFIX,
+    these logs are read without a cluster.
     """
     kept = attempt is not None or file is not None
     if (pod is not None) + (worker is not None) + (step is not None) + head + list_files + kept > 1:
@@ -81,12 +85,15 @@ def command(
         )
     if previous and follow:
         raise click.UsageError("--previous is the log of a container that has ended: omit --follow")
-    if list_files:
-        run(_print_kept_files(name, kube_context, output))
+    file = file or (step_log(step) if step else PROGRAM_LOG)
+    path = None if list_files else f"{attempt}/{file}" if attempt else file
+    if directory := find_directory(name, select_logs(name, path)):
+        if of_pod or follow:
+            raise click.UsageError("a run directory or bucket has kept logs alone: --step, --attempt, --file, --list")
+        _print_directory(directory, path, tail, output)
         return
-    if kept:
-        path = f"{attempt}/{file or PROGRAM_LOG}" if attempt else file or PROGRAM_LOG
-        run(_print_kept_file(name, path, tail, kube_context, output))
+    if list_files or kept:
+        run(_print_kept_files(name, path, tail, kube_context, output))
         return
     detached = detached_message(kube_context.command_line(f"logs {name} --follow"))
     if not of_pod:
@@ -97,6 +104,14 @@ def command(
     query |= {"sinceSeconds": str(max(1, round(since.seconds)))} if since else {}
     query |= {"previous": "true"} if previous else {}
     run(_print_pod_log(name, pod, worker, container, query, kube_context, output), detached=detached)
+
+
+def _print_directory(directory: Path, path: str | None, tail: int | None, output: str) -> None:
+    """Print a kept file of a run directory. None: list all."""
+    if path is None:
+        _print_files(list_local_files(directory), output)
+    else:
+        _print_text(read_local_file(directory, path), tail, output)
 
 
 async def _print_program_log(
@@ -113,17 +128,24 @@ async def _print_program_log(
     lines.end()
 
 
-async def _print_kept_files(name: str, kube_context: KubeContext, output: str) -> None:
+async def _print_kept_files(
+    name: str, path: str | None, tail: int | None, kube_context: KubeContext, output: str
+) -> None:
+    """Print a kept file of a job. None: list all."""
     async with connect(kube_context) as connection:
-        files = await list_kept_files(connection, name)
+        if path is None:
+            _print_files(await list_kept_files(connection, name), output)
+        else:
+            _print_text(await get_kept_file(connection, name, path), tail, output)
+
+
+def _print_files(files: list[KeptFile], output: str) -> None:
     rows = [(each.size, f"{datetime.fromtimestamp(each.time, UTC):%FT%TZ}", each.path) for each in files]
     table = format_table(("BYTES", "CHANGED", "FILE"), rows, get_width())
     emit_result(table, [asdict(each) for each in files], output)
 
 
-async def _print_kept_file(name: str, path: str, tail: int | None, kube_context: KubeContext, output: str) -> None:
-    async with connect(kube_context) as connection:
-        text = await get_kept_file(connection, name, path)
+def _print_text(text: Text, tail: int | None, output: str) -> None:
     lines = LogLines({"file": text.path}, output)
     lines.write(take_last_lines(text.text, tail))
     lines.end()

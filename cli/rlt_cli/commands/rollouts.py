@@ -7,7 +7,7 @@ import click
 from rlt.kube_context import KubeContext
 from rlt.metric_text import format_number
 from rlt.runs.bucket_copy import select_step
-from rlt.runs.directory import read_rollouts
+from rlt.runs.directory import read_rollouts, shorten
 from rlt.runs.records import find_rollouts
 from rlt.runs.rollouts import Rollout
 from rlt_cli.connection import connect, run
@@ -30,6 +30,7 @@ def command(
     """Show prompts, responses and rewards of one step.
 
     URL is a run in a bucket: s3://BUCKET/PREFIX.
+    "side" are an agent's side requests, which are not trained on.
     After the end of the job's program, these are the best and the worst responses of the latest step.
     """
     if directory := find_directory(name, select_step(name, step)):
@@ -45,6 +46,9 @@ def command(
     for each in rollouts:
         click.echo(f"{_format_rewards(each)}   answer {each.get('ground_truth')}")
         click.echo(f"  prompt    {each.get('prompt')!r}")
+        side = shorten(each).get("side_requests")
+        for text in side if isinstance(side, list) else ():
+            click.echo(f"  side      {text!r}")
         click.echo(f"  response  {each.get('response')!r}")
         if failure := each.get("failure"):
             click.echo(f"  failure   {failure}")

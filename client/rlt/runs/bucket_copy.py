@@ -1,7 +1,7 @@
 """A copy of a run that is in a bucket: the objects that a command reads, as files of a run directory.
 
 Keys, region and server come from the variables of Amazon's clients: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-AWS_REGION, AWS_ENDPOINT_URL_S3 and others. Checkpoints and exports are left out.
+AWS_REGION, AWS_ENDPOINT_URL_S3 and others. Checkpoints and exports are left out. The parts of a log are one file.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 """Variables with the URL of the server. Without them: Amazon's S3."""
 LEFT_OUT = ("checkpoints", "export", "executions")
 """Folders of a run that no command reads."""
+ATTEMPTS_FOLDER = "attempts"
+"""Has the logs: attempts/N/LOG/PART."""
 RECORDS = (*CONFIGS, METRICS_FILE, f"{METRICS_FILE}{CONTINUED}", GATES)
 MAX_BYTES = 2**30
 """Maximum size of a copy. What exceeds it is left out, the rollouts of the first steps before others."""
@@ -82,8 +84,11 @@ class BucketCopy:
         self._prefix = f"{self._location.key}/"
         self.path = folder / self._prefix.split("/")[-2]
         self._partial = folder / ".partial"
+        self._parts = folder / ".parts"
         self._copied: dict[str, str] = {}
         """Name -> ETag."""
+        self._changed: set[str | None] = set()
+        """Logs with a part that was copied or removed since they were joined."""
 
     def update(self, select: Select) -> tuple[str, ...]:
         """Copy the selected objects that are new or have changed, and remove files whose objects are gone.
@@ -97,6 +102,7 @@ class BucketCopy:
                 wanted, notes = limit_size([each for name, each in listed.items() if name in names])
                 self._remove(self._copied.keys() - listed.keys())
                 if all(self._copy(each) for each in wanted):
+                    self._join_parts()
                     return notes
             problem = f"{self.url}: its objects change while they are copied."
         except DownloadError as error:
@@ -120,10 +126,11 @@ class BucketCopy:
             retry(lambda: self._fetch(listed), ATTEMPTS)
         except ChangedError:
             return False
-        file = self.path / name
+        file = self._locate(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         self._partial.replace(file)
         self._copied[name] = listed.etag
+        self._changed.add(find_log(name))
         return True
 
     def _fetch(self, listed: Listed) -> None:
@@ -141,8 +148,32 @@ class BucketCopy:
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in list(names):
-            (self.path / name).unlink(missing_ok=True)
+            self._locate(name).unlink(missing_ok=True)
             del self._copied[name]
+            self._changed.add(find_log(name))
+
+    def _locate(self, name: str) -> Path:
+        return (self._parts if find_log(name) else self.path) / name
+
+    def _join_parts(self) -> None:
+        """Write the logs whose parts have changed, with the time of the last part."""
+        for log in filter(None, self._changed):
+            parts = sorted((self._parts / log).iterdir())
+            with self._partial.open("wb") as file:
+                for part in parts:
+                    file.write(part.read_bytes())
+            if parts:
+                times = parts[-1].stat()
+                os.utime(self._partial, (times.st_atime, times.st_mtime))
+            (self.path / log).parent.mkdir(parents=True, exist_ok=True)
+            self._partial.replace(self.path / log)
+        self._changed.clear()
+
+
+def find_log(name: str) -> str | None:
+    """The log that an object is a part of, by its name. None: it is a whole file."""
+    log, _, part = name.rpartition("/")
+    return log if part and log.split("/")[-3:-2] == [ATTEMPTS_FOLDER] else None
 
 
 def select_all(names: Sequence[str]) -> Sequence[str]:
@@ -166,6 +197,21 @@ def select_step(url: str, step: int | None) -> Select:
     def select(names: Sequence[str]) -> list[str]:
         _require_run(url, names)
         return [f"{ROLLOUTS}/step-{choose_rollouts_step(url, _list_steps(names), step)}.jsonl"]
+
+    return select
+
+
+def select_logs(url: str, path: str | None) -> Select:
+    """The log `path`, such as program.log of the latest attempt or 1/program.log of another. None: all logs."""
+
+    def select(names: Sequence[str]) -> list[str]:
+        logs = {name: log.split("/")[-2:] for name in names if (log := find_log(name))}
+        if not logs:
+            _require_run(url, names)
+            raise UnavailableError(f"{url} has no logs.", next=f"rlt report {shlex.quote(url)}")
+        attempt, _, file = (path or "").rpartition("/")
+        attempt = attempt or max((number for number, _ in logs.values() if number.isdecimal()), key=int, default="1")
+        return [name for name, found in logs.items() if path is None or found == [attempt, file]]
 
     return select
 

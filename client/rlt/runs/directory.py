@@ -31,6 +31,7 @@ MAX_METRICS_BYTES = 48 * 2**20
 """About 16,000 steps."""
 MAX_ROLLOUTS_BYTES = 64 * 2**20
 MAX_LINE_BYTES = 4 * 2**20
+MAX_SIDE_REQUESTS = 8
 MAX_TEXT_LENGTH = 4000
 """Maximum number of characters of a prompt or response that is kept."""
 NUM_EXTREMES = 3
@@ -138,8 +139,18 @@ def get_rollouts_step(name: str) -> int | None:
 
 
 def shorten(rollout: Rollout) -> Rollout:
-    """The rollout with the ends of long texts left out, and without its segments and tokens."""
-    return {key: _shorten_text(value) for key, value in rollout.items() if key not in ("segments", "by_token")}
+    """The rollout with the ends of long texts left out, and without its segments and tokens.
+
+    "side_requests": the first side requests among the segments, if there are any.
+    """
+    side = [_shorten_text(str(each.get("text", ""))) for each in _list_side_requests(rollout.get("segments"))]
+    kept = {key: _shorten_text(value) for key, value in rollout.items() if key not in ("segments", "by_token")}
+    return {**kept, **({"side_requests": side} if side else {})}
+
+
+def _list_side_requests(segments: object) -> list[Mapping[str, Any]]:
+    given = segments[:MAX_SIDE_REQUESTS] if isinstance(segments, list) else []  # they are before the sequences
+    return [each for each in given if isinstance(each, Mapping) and each.get("side") is True]
 
 
 def iterate_json_lines(file: Path, size: int, notes: list[str]) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The folder of an attempt in the run directory, for logs that outlive the pods."""
+"""The folder of an attempt in the run directory or the bucket, for logs that outlive the pods."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ PROGRAM_LOG = "program.log"
 def step_log(step: str) -> str:
     """Name of the file with the output of a framework.prepare step."""
     return f"prepare-{step}.log"
+
+
+def build_log_options(job: Job, spec: RLTrainingJobSpec, file: str) -> list[str]:
+    """Build the options with which run-command keeps the output of the current or next attempt as `file`."""
+    if directory := build_attempt_directory(job, spec):
+        return ["--log", f"{directory}/{file}"]
+    url = names.run_url(job.name, uid=job.uid, spec=spec)
+    if url is None:
+        return []
+    folder = names.attempt_directory(url, attempt=get_attempt_number(job.status))
+    endpoint = ["--log-endpoint", spec.storage.endpoint] if spec.storage.endpoint else []
+    return ["--log", f"{folder}/{file}", *endpoint]
 
 
 def build_attempt_directory(job: Job, spec: RLTrainingJobSpec) -> str | None:

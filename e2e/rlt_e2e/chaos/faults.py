@@ -225,6 +225,12 @@ FAULTS = (
         min_rollout_pods=2,
     ),
     Fault("worker-pod", "a worker pod is deleted without a grace period", kill_worker_pod),
+    Fault(
+        "worker-pod-in-place",
+        "a worker pod is deleted without a grace period, `InPlace`",
+        kill_worker_pod,
+        restart_policy="InPlace",
+    ),
     Fault("head-pod", "the head pod is deleted without a grace period", kill_head_pod),
     Fault("task", "containerd's task of a worker is killed", kill_task),
     Fault("task-in-place", "the same, `InPlace`", kill_task, restart_policy="InPlace"),

@@ -15,12 +15,13 @@ from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Attempt, Phase
 from rlt_core.entrypoint import build_clearance_entrypoint
 from rlt_operator.conditions import ConditionUpdate
-from rlt_operator.diagnosis.disruption import LOST_NODE, find_drain
+from rlt_operator.diagnosis.disruption import DELETED, LOST_NODE, find_drain, list_drain_taints
 from rlt_operator.diagnosis.pods import list_crashed_workers
 from rlt_operator.diagnosis.progress import extract_error
 from rlt_operator.lifecycle.backoff import count_delay
 from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.submission import submit
+from rlt_operator.memory.disruption import list_pods
 from rlt_operator.observation import Observed, Pod, Ray
 from rlt_operator.verdict import WAITING_INTERVAL_S, Submission, Verdict
 
@@ -38,16 +39,20 @@ C = ConditionType
 def can_retry_in_place(observed: Observed, spec: RLTrainingJobSpec, attempt: Attempt) -> bool:
     """Whether the attempt, which has failed now and may be followed by another one, leaves a healthy RayCluster."""
     ray = observed.ray
-    is_program = ray is not None and ray.job is not None and ray.job.status == "FAILED"
-    if spec.failure_policy.restart_policy != "InPlace" or not is_program or attempt.disruption:
+    end = ray.job.status if ray and ray.job else None
+    if spec.failure_policy.restart_policy != "InPlace" or observed.stop_request or observed.job.is_suspended:
         return False
-    if attempt.reason != Reason.PROGRAM_FAILED or observed.stop_request or observed.job.is_suspended:
+    if attempt.node_at_fault or attempt.execution > MAX_IN_PLACE:
         return False
-    crashed = list_crashed_workers(observed)
-    lost = LOST_NODE.search((ray.log if ray else None) or "") and not crashed
-    if attempt.node_at_fault or lost or not _are_pods_healthy(observed, spec, crashed):
-        return False
-    return attempt.execution <= MAX_IN_PLACE and not _has_same_finding(attempt, observed.job.status.attempts)
+    if attempt.disruption == DELETED and end in ("FAILED", "STOPPED"):  # the preStop hook of the pod stops the program
+        is_healthy = _can_replace_pods(observed)
+    elif attempt.reason == Reason.PROGRAM_FAILED and end == "FAILED":
+        crashed = list_crashed_workers(observed)
+        lost = LOST_NODE.search((ray.log if ray else None) or "") and not crashed
+        is_healthy = not lost and _are_pods_healthy(observed, spec, crashed)
+    else:
+        is_healthy = False
+    return is_healthy and not _has_same_end(attempt, observed.job.status.attempts)
 
 
 def count_delay_in_place(attempts: Sequence[Attempt]) -> int:
@@ -73,10 +78,10 @@ def earlier_execution_remains(observed: Observed, spec: RLTrainingJobSpec, now: 
         return _wait(cluster, Reason.RESTARTING, message, requeue_after=left)
     if ray is None:
         return None
-    if cluster.status != "True":
+    if waiting := _describe_missing_pods(observed, cluster):
         if left < -CLEARANCE_TIMEOUT_S:
-            return _recreate(attempts[-1], cluster, f"after {CLEARANCE_TIMEOUT_S:.0f} s, {cluster.message}")
-        return _wait(cluster, Reason.CLEARING, cluster.message)
+            return _recreate(attempts[-1], cluster, f"after {CLEARANCE_TIMEOUT_S:.0f} s, {waiting}")
+        return _wait(cluster, Reason.CLEARING, waiting)
     clearance = ray.clearance
     if clearance and clearance.job.status == "SUCCEEDED":
         return _wait(cluster, Reason.CLEARING, "No process of the earlier attempt is left.", cleared=True)
@@ -95,21 +100,46 @@ def earlier_execution_remains(observed: Observed, spec: RLTrainingJobSpec, now: 
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CLEARING, message))
 
 
+def _has_recorded_head(observed: Observed) -> bool:
+    """Whether the head has the Ray jobs of this RayCluster, and is ready."""
+    attempt = observed.attempt
+    head = observed.head
+    return attempt is not None and head is not None and attempt.head_pod_uid == head.uid and head.ready
+
+
+def _can_replace_pods(observed: Observed) -> bool:
+    """Whether KubeRay can replace the workers that were deleted: the head stays, and so do the nodes.
+
+    After a stop by the preStop hook of a pod, only the nodes of the other pods are known.
+    """
+    nodes = {node.name: node for node in observed.nodes or observed.pod_nodes}
+    left = [nodes[pod.node] for pod in list_pods(observed) if pod.node in nodes]
+    is_stable = bool(left) and all(node.ready and not list_drain_taints(node) for node in left)
+    return is_stable and _has_recorded_head(observed)
+
+
+def _describe_missing_pods(observed: Observed, cluster: ConditionUpdate) -> str | None:
+    """What the pods of the next execution wait for; None if they are complete, and all others are gone."""
+    uid = observed.cluster.uid if observed.cluster else None
+    terminating = [pod.name for pod in observed.pods if pod.deleting and pod.cluster_uid == uid]
+    if cluster.status != "True":
+        return cluster.message
+    return f"Pod {terminating[0]} is terminating." if terminating else None
+
+
 def _are_pods_healthy(observed: Observed, spec: RLTrainingJobSpec, crashed: Sequence[Pod]) -> bool:
     """Whether the head has the Ray jobs, and all pods are ready, on healthy nodes, and have lost no container.
 
     The kubelet starts the containers of the crashed workers again.
     """
-    attempt = observed.attempt
-    head = observed.head
     pods = observed.cluster_pods
-    if attempt is None or head is None or attempt.head_pod_uid != head.uid:
+    if not _has_recorded_head(observed):
         return False
     others = [pod for pod in pods if pod not in crashed]
     desired = 1 + sum(group.replicas for group in spec.cluster.workers)
     if len(pods) < desired or not all(pod.ready for pod in others):
         return False
-    if any(pod.deleting and pod.cluster_uid == attempt.ray_cluster_uid for pod in observed.pods):
+    if any(pod.deleting and pod.cluster_uid == pods[0].cluster_uid for pod in observed.pods):
         return False
     if any(each.termination and not each.is_init for pod in others for each in pod.containers):
         return False
@@ -117,10 +147,10 @@ def _are_pods_healthy(observed: Observed, spec: RLTrainingJobSpec, crashed: Sequ
     return all(pod.node in known for pod in pods) and find_drain(pods, observed.nodes) is None
 
 
-def _has_same_finding(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
-    """Whether the attempt before on this RayCluster failed in the same way. Unknown ways count as the same."""
-    before = [each for each in earlier if each.ray_cluster_uid == attempt.ray_cluster_uid]
-    return bool(before) and before[-1].finding == attempt.finding
+def _has_same_end(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
+    """Whether the attempt before on this RayCluster ended in the same way. Unknown failures count as the same."""
+    before = [(each.reason, each.finding) for each in earlier if each.ray_cluster_uid == attempt.ray_cluster_uid]
+    return before[-1:] == [(attempt.reason, attempt.finding)]
 
 
 def _is_overdue(ray: Ray, now: datetime, left: float) -> bool:

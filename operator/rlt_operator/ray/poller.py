@@ -25,6 +25,8 @@ MAX_INTERVAL_S = 10.0
 """Maximum interval for a head that answers."""
 MAX_BACKOFF_S = 30.0
 """Maximum interval for a head that does not answer."""
+CLEARANCE_INTERVAL_S = 0.5
+"""Interval while Ray runs the check before a program in place, which ends within seconds: the program waits for it."""
 INTERVAL_PER_HEAD_S = 0.005
 """Added to the minimum for each head, so that 1,000 heads get at most 140 requests per second."""
 TOLERATED_FAILURES = 3
@@ -161,6 +163,8 @@ class Pace:
             self.failures += 1
             return min(MAX_BACKOFF_S, max(shortest, 2.0 ** (self.failures - 1)))
         self.failures = 0
+        if answer.clearance:
+            return CLEARANCE_INTERVAL_S + INTERVAL_PER_HEAD_S * heads
         if answer.job is None or answer.job.status == "PENDING":
             return self._wait_longer(shortest)
         if answer.job.status != "RUNNING":

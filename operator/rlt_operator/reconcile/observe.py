@@ -94,6 +94,8 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     if cluster and job.spec and get_sandbox(job.spec):
         cache.sandboxes[key] = track_pool(sandboxes, observed)
         observed = replace(observed, sandboxes=cache.sandboxes[key])
+    if observed.clearance_id:  # the pods that were lost concern the earlier execution alone
+        cache.pods.forget_removed(key)
     if cluster and not cluster.deleting and job.spec:
         uids = [cluster.uid, *(pod.uid for pod in observed.cluster_pods if not pod.ready)]
         observed = replace(

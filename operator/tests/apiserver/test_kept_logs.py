@@ -84,9 +84,10 @@ def test_a_job_with_a_bucket_names_the_command_that_reads_its_results(
         *("--subresource=status", "--type=merge", "-p", json.dumps(status)),
     )
     url = f"s3://runs/team-a/runs/sum-{job['metadata']['uid'][:8]}"
-    command = f"AWS_ENDPOINT_URL_S3=http://minio:9000 rlt report {url}"
-    for arguments in (("logs", "sum"), ("logs", "sum", "--list"), ("metrics", "sum"), ("rollouts", "sum")):
-        assert f"`{command}`" in rlt(*arguments, expected=1).stderr, arguments
+    commands = {("metrics",): "report", ("rollouts",): "report", ("logs",): "logs", ("logs", "--list"): "logs"}
+    for (name, *options), command in commands.items():
+        message = rlt(name, "sum", *options, expected=1).stderr
+        assert f"`AWS_ENDPOINT_URL_S3=http://minio:9000 rlt {command} {url}`" in message, message
     file = tmp_path / "report.html"
     rlt("report", "sum", "--file", str(file))
     assert f"rlt report {url}" in file.read_text()

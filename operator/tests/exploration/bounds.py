@@ -42,6 +42,8 @@ class Bounds:
     """Number of times on a path that the user changes the number of rollout pods."""
     failures: int = 0
     """Number of times on a path that a program fails, of a job with restartPolicy InPlace."""
+    deletions: int = 0
+    """Number of times on a path that a worker of such a job is deleted."""
     upgrades: int = 0
     """Number of times that a replica of another version leads on a path."""
     newer: bool = False
@@ -67,6 +69,7 @@ class Bounds:
             has_minimum=self.has_minimum,
             scalings=self.scalings,
             failures=self.failures,
+            deletions=self.deletions,
         )
         world.process.newer = self.newer
         return world

@@ -3,7 +3,7 @@
 EXPECTED transitions happen sooner or later without any fault. DISTURBANCES are what users, nodes and networks may do.
 BREAKAGES are changes of the job on which the operator fails. RIVALS are other jobs of the namespace. LOSSES are pods
 without which the program continues. SCALINGS are changes of their number.
-FAILURES are failures of a program that runs again in place.
+FAILURES are failures of a program that runs again in place, and DELETIONS of one of its pods.
 """
 
 from __future__ import annotations
@@ -157,6 +157,15 @@ def container_of_a_worker_ends(world: World) -> bool:
     if not any(pod["status"]["phase"] == "Running" for pod in workers) or not program_fails(world):
         return False
     _set_ready(world, workers[0], False)
+    return True
+
+
+def worker_is_deleted(world: World) -> bool:
+    """A worker is gone, and with it the program of a job with restartPolicy InPlace. KubeRay creates another one."""
+    workers = [pod for pod in _list_owned_pods(world, "worker") if _is_alive(pod)]
+    if not any(pod["status"]["phase"] == "Running" for pod in workers) or not program_fails(world):
+        return False
+    _remove_pod(world, workers[0])
     return True
 
 
@@ -395,6 +404,7 @@ RIVALS: tuple[Happening, ...] = (rival_takes_accelerators,)
 LOSSES: tuple[Happening, ...] = (rollout_pod_is_evicted,)
 SCALINGS: tuple[Happening, ...] = (user_scales_job,)
 FAILURES: tuple[Happening, ...] = (program_fails_again, container_of_a_worker_ends)
+DELETIONS: tuple[Happening, ...] = (worker_is_deleted,)
 
 
 def build_world(
@@ -408,11 +418,12 @@ def build_world(
     has_minimum: bool = False,
     scalings: int = 0,
     failures: int = 0,
+    deletions: int = 0,
 ) -> World:
     """A world with a new job, which the operator's process has listed.
 
     With rivals, the runtime limits accelerators. With losses, the job has a rollout pod, and with scalings two or one.
-    With failures, its program runs again in place.
+    With failures or deletions, its program runs again in place.
     """
     world = World(
         disturbances=disturbances,
@@ -425,7 +436,8 @@ def build_world(
         scalings=scalings,
         is_elastic=scalings > 0,
         failures=failures,
-        in_place=failures > 0,
+        deletions=deletions,
+        in_place=failures + deletions > 0,
     )
     if rivals:
         runtime = {"apiVersion": "rlt.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": RUNTIME}}

@@ -224,6 +224,14 @@ def a_removed_pod_is_not_a_disruption(step: Transition) -> None:
         raise Violation(f"the status has {disruption}")
 
 
+def a_pod_disrupts_one_attempt(step: Transition) -> None:
+    """The loss of a pod does not explain the end of a later execution on the same RayCluster."""
+    attempts = _get_status(step.after.job).get("attempts", [])
+    messages = [each["message"] for each in attempts if each.get("disruption")]
+    if len(set(messages)) < len(messages):
+        raise Violation(f"a pod has ended several attempts: {messages}")
+
+
 def a_deadline_applies(step: Transition) -> None:
     """From the acceptance of a job to its end one of two clocks runs, unless it is suspended or restarts."""
     job = step.after.job
@@ -363,6 +371,7 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     a_replaced_pod_is_forgotten,
     too_few_pods_end_the_attempt,
     a_removed_pod_is_not_a_disruption,
+    a_pod_disrupts_one_attempt,
     a_deadline_applies,
     the_record_is_stored_before_the_cluster_is_deleted,
     a_cluster_has_a_job,

@@ -71,7 +71,8 @@ def _list_possible(world: World) -> tuple[environment.Happening, ...]:
     losses = environment.LOSSES if world.losses else ()
     scalings = environment.SCALINGS if world.scalings else ()
     failures = environment.FAILURES if world.failures else ()
-    return (*free, *disturbances, *breakages, *rivals, *losses, *scalings, *failures)
+    deletions = environment.DELETIONS if world.deletions else ()
+    return (*free, *disturbances, *breakages, *rivals, *losses, *scalings, *failures, *deletions)
 
 
 def _let(happen: environment.Happening, world: World) -> bool:
@@ -80,9 +81,11 @@ def _let(happen: environment.Happening, world: World) -> bool:
     world.disturbances -= disturbs
     is_loss = happen in environment.LOSSES
     has_minimum = world.has_minimum or world.is_elastic
-    world.disturbed |= disturbs or happen in environment.FAILURES or (is_loss and has_minimum)
+    ends_program = happen in (*environment.FAILURES, *environment.DELETIONS)
+    world.disturbed |= disturbs or ends_program or (is_loss and has_minimum)
     world.scalings -= happen in environment.SCALINGS
     world.failures -= happen in environment.FAILURES
+    world.deletions -= happen in environment.DELETIONS
     world.breakages -= happen in environment.BREAKAGES
     world.rivals -= happen in environment.RIVALS
     world.losses -= is_loss

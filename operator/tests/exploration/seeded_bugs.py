@@ -132,6 +132,13 @@ def a_lost_rollout_pod_is_never_replaced() -> Iterator[None]:
 
 
 @contextmanager
+def the_pods_of_an_earlier_execution_count() -> Iterator[None]:
+    """A pod that an earlier execution has lost explains the end of the next one, so that maxRestarts limits nothing."""
+    with mock.patch.object(Store, "forget_removed"):
+        yield
+
+
+@contextmanager
 def too_few_rollout_pods_are_not_noticed() -> Iterator[None]:
     """The program continues below minReplicas."""
     with mock.patch.object(disrupted, "_find_loss", return_value=None):

@@ -21,6 +21,7 @@ BOUNDS = {
     "numbers of rollout pods": Bounds(scalings=2, depth=9, starts=("running",)),
     "a number of rollout pods, and a fault": Bounds(scalings=1, faults=1, depth=6, starts=("running",)),
     "failures in place": Bounds(failures=3, starts=("running",)),
+    "a deleted worker": Bounds(deletions=1, starts=("running",)),
     "a failure in place and a disturbance": Bounds(failures=1, disturbances=1, depth=4, starts=("running",)),
     "a failure in place and a fault": Bounds(failures=1, faults=1, depth=9, starts=("running",)),
 }
@@ -44,6 +45,8 @@ DEEP_BOUNDS = {
     "a number of rollout pods, and a fault": Bounds(scalings=1, faults=1, depth=9, starts=("running",)),
     "a number of rollout pods, and a disturbance": Bounds(scalings=1, disturbances=1, depth=6, starts=("running",)),
     "failures in place": Bounds(failures=5, starts=("running",)),
+    "deleted workers, and a failure": Bounds(deletions=2, failures=1, starts=("running",)),
+    "a deleted worker, and a fault": Bounds(deletions=1, faults=1, depth=12, starts=("running",)),
     "failures in place and a disturbance": Bounds(failures=2, disturbances=1, depth=8, starts=("running",)),
     "failures in place and a fault": Bounds(failures=2, faults=1, depth=16, starts=("running",)),
     "a failure in place, a fault and a disturbance": Bounds(

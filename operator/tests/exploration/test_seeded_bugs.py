@@ -16,6 +16,7 @@ from exploration.invariants import (
     a_deadline_applies,
     a_failing_job_is_quarantined,
     a_namespace_stays_within_its_maximum,
+    a_pod_disrupts_one_attempt,
     a_removed_pod_is_not_a_disruption,
     a_replaced_pod_is_forgotten,
     an_attempt_had_its_program,
@@ -199,6 +200,11 @@ SEEDED = [
         bugs.a_replaced_head_gets_the_next_program,
         "job_converges",
         Bounds(failures=1, disturbances=1, depth=5, starts=RUNNING),
+    ),
+    Seeded(
+        bugs.the_pods_of_an_earlier_execution_count,
+        a_pod_disrupts_one_attempt.__name__,
+        Bounds(failures=1, deletions=1, starts=RUNNING),
     ),
     Seeded(
         bugs.a_ray_cluster_is_one_attempt,

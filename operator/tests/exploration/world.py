@@ -121,6 +121,8 @@ class World:
     """Whether the number of rollout pods can change."""
     failures: int = 0
     """How many more times a program of a job with restartPolicy InPlace may fail on this path."""
+    deletions: int = 0
+    """How many more times a worker of such a job may be deleted on this path."""
     in_place: bool = False
     """Whether the job has restartPolicy InPlace."""
 
@@ -147,6 +149,7 @@ class World:
             self.losses,
             self.scalings,
             self.failures,
+            self.deletions,
             process.newer,
             process.woken,
             process.timer is None,

@@ -40,10 +40,10 @@ MAX_LINE_BYTES = 2**18
 
 
 class Output:
-    """Standard output and, with a path, a log file."""
+    """Standard output and a log file."""
 
-    def __init__(self, log: str | None) -> None:
-        self._log = LogFile(log) if log else None
+    def __init__(self, log: LogFile | None) -> None:
+        self._log = log
         self._write_failed = False
 
     def write(self, output: bytes) -> None:
@@ -122,7 +122,7 @@ class ProgressReader:
 def main(arguments: list[str]) -> int:
     """Run the command line and return the exit code."""
     options, command = _parse(arguments)
-    output = Output(options.log)
+    output = Output(LogFile(options.log, options.log_endpoint) if options.log else None)
     total_is_given = options.total_steps is not None
     progress = Progress(
         time.time(),
@@ -201,7 +201,8 @@ def _parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
         help="command as JSON that runs after exit code 0 and writes the model of the latest checkpoint, {step}",
     )
     parser.add_argument("--export-directory", help="folder of the model in Hugging Face format, to report it")
-    parser.add_argument("--log", help="file for the output, in addition to standard output")
+    parser.add_argument("--log", help="file or URL s3://BUCKET/PATH for the output, in addition to standard output")
+    parser.add_argument("--log-endpoint", help="URL of the bucket's server (default: Amazon's S3)")
     parser.add_argument("--run-directory", help="folder of the run, whose metrics are kept and served")
     parser.add_argument("--verl-rollouts", help="folder of verl's responses (trainer.rollout_data_dir), to serve them")
     parser.add_argument(

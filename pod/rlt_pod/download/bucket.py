@@ -1,4 +1,4 @@
-"""Objects of S3, or of a server with its API: lists and requests for parts, with the standard library."""
+"""Objects of S3, or of a server with its API: lists, requests for parts and small puts, with the standard library."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ FIXES = {
     OTHER: "Verify {field}, spec.storage.endpoint and secretName, and the log of the server.",
 }
 """Error code -> what to do in a job. https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html"""
+NONE: Mapping[str, str] = {}
 CHANGED = (404, 412)
 """Statuses of a listed object that was deleted or replaced."""
 
@@ -127,18 +128,35 @@ class Server:
         """Request an object from byte `start` on. Raises ChangedError, DownloadError, OSError."""
         headers = {"If-Match": listed.etag, **({"Range": f"bytes={start}-"} if start else {})}
         try:
-            return self._open(location, quote(listed.key), {}, headers)
+            return self._open(location, quote(listed.key), headers=headers)
         except urllib.error.HTTPError as error:
             if error.code in CHANGED:
                 raise ChangedError(listed.key) from error
             raise self._explain(location, error) from error
+
+    def put_object(self, location: Location, content: bytes) -> None:
+        """Write a small object in one request. Raises DownloadError, OSError."""
+        self._change("PUT", location, content)
+
+    def delete_object(self, location: Location) -> None:
+        """Delete an object, if it exists. Raises DownloadError, OSError."""
+        self._change("DELETE", location)
+
+    def _change(self, method: str, location: Location, content: bytes | None = None) -> None:
+        try:
+            with self._open(location, quote(location.key), method=method, body=content) as response:
+                response.read()
+        except urllib.error.HTTPError as error:
+            raise self._explain(location, error, "written") from error
+        except HTTPException as error:
+            raise OSError(f"{self._url} breaks off its answer") from error
 
     def _list(self, location: Location, prefix: str, limit: int | None = None) -> Iterator[Listed]:
         """Yield the objects whose key begins with `prefix`, at most `limit`. Markers of folders are left out."""
         arguments = {"list-type": "2", "prefix": prefix, **({"max-keys": str(limit)} if limit else {})}
         while True:
             try:
-                with self._open(location, "", arguments, {}) as response:
+                with self._open(location, "", arguments) as response:
                     page = ElementTree.fromstring(response.read())
                 if not page.tag.endswith("ListBucketResult"):
                     raise ElementTree.ParseError(f"the answer is {page.tag}")
@@ -162,14 +180,23 @@ class Server:
                 return
             arguments["continuation-token"] = token
 
-    def _open(self, location: Location, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> HTTPResponse:
+    def _open(
+        self,
+        location: Location,
+        key: str,
+        query: Mapping[str, str] = NONE,
+        *,
+        headers: Mapping[str, str] = NONE,
+        method: str = "GET",
+        body: bytes | None = None,
+    ) -> HTTPResponse:
         """Send a signed request for the bucket, or for an object of it. Raises HTTPError for final statuses."""
         keys = self._get_keys(location)
         url = f"{self._url}/{location.bucket}{f'/{key}' if key else ''}"
         arguments = "&".join(f"{name}={quote(value, safe='')}" for name, value in sorted(query.items()))
-        signed = sign(keys, "GET", url, arguments, time.strftime(TIME_FORMAT, time.gmtime()))
+        signed = sign(keys, method, url, arguments, time.strftime(TIME_FORMAT, time.gmtime()), body or b"")
         address = f"{url}?{arguments}" if arguments else url
-        request = urllib.request.Request(address, headers={**signed, **headers})
+        request = urllib.request.Request(address, body, {**signed, **headers}, method=method)
         try:
             response: HTTPResponse = urllib.request.build_opener(_NoRedirect).open(request, timeout=self._timeout_s)
         except urllib.error.HTTPError as error:
@@ -196,7 +223,7 @@ class Server:
             raise self._fail(location, NO_KEYS, f"{location.url}: its credentials are missing.")
         return self._keys
 
-    def _explain(self, location: Location, error: urllib.error.HTTPError) -> DownloadError:
+    def _explain(self, location: Location, error: urllib.error.HTTPError, action: str = "read") -> DownloadError:
         """The answer of the server as a sentence, without what repeats the request."""
         region = error.headers.get("x-amz-bucket-region")
         try:
@@ -206,7 +233,7 @@ class Server:
         code = answer.findtext("{*}Code") or {403: "AccessDenied", 301: "PermanentRedirect"}.get(error.code, "")
         region = region or answer.findtext("{*}Region")
         reason = f"{code or error.code}: {answer.findtext('{*}Message') or error.reason}".rstrip(".")
-        return self._fail(location, code, f"{location.url} cannot be read: {reason}.", region)
+        return self._fail(location, code, f"{location.url} cannot be {action}: {reason}.", region)
 
     def _fail(self, location: Location, code: str, problem: str, region: str | None = None) -> DownloadError:
         fix = self._fixes.get(code, self._fixes[OTHER])

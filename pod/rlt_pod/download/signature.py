@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 """How a request has its time, in UTC: for time.strftime."""
-EMPTY = sha256(b"").hexdigest()
-"""The hash of the body."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +38,19 @@ class Keys:
         return f"Keys({self.region})"
 
 
-def sign(keys: Keys, method: str, url: str, arguments: str, time: str) -> dict[str, str]:
-    """Return the headers of a request without a body. `url` and `arguments`, which are sorted, are percent-encoded.
+def sign(keys: Keys, method: str, url: str, arguments: str, time: str, body: bytes = b"") -> dict[str, str]:
+    """Return the headers of a request. `url` and `arguments`, which are sorted, are percent-encoded.
 
     `time`: now, in TIME_FORMAT.
     """
     parts = urlsplit(url)
-    headers = {"host": parts.netloc, "x-amz-content-sha256": EMPTY, "x-amz-date": time}
+    content = sha256(body).hexdigest()
+    headers = {"host": parts.netloc, "x-amz-content-sha256": content, "x-amz-date": time}
     if keys.token:
         headers["x-amz-security-token"] = keys.token
     names = ";".join(headers)
     lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    request = f"{method}\n{parts.path}\n{arguments}\n{lines}\n{names}\n{EMPTY}"
+    request = f"{method}\n{parts.path}\n{arguments}\n{lines}\n{names}\n{content}"
     scope = f"{time[:8]}/{keys.region}/s3/aws4_request"
     key = f"AWS4{keys.secret}".encode()
     for part in (*scope.split("/"), f"AWS4-HMAC-SHA256\n{time}\n{scope}\n{sha256(request.encode()).hexdigest()}"):

@@ -22,10 +22,11 @@ def check_bucket(objects: Objects) -> None:
     objects.list("checkpoints/")
     objects.put_if_absent(key, b"first")
     try:
-        if objects.put_if_absent(key, b"second") or objects.read(key) != b"first":
+        is_replaced = objects.put_if_absent(key, b"second") or objects.put_if_same(key, b"third", '"another"')
+        if is_replaced or objects.read(key) != b"first":
             raise BucketError(
-                f"The server of {objects.url} ignores the condition of a put (If-None-Match), by which a checkpoint "
-                "counts only when it is complete.",
+                f"The server of {objects.url} ignores the condition of a put (If-None-Match, If-Match), by which a "
+                "checkpoint counts only when it is complete, and a late request replaces no result.",
                 "Set spec.storage.endpoint to a server that has conditional puts, such as S3, MinIO or Ceph.",
             )
     finally:

@@ -36,6 +36,17 @@ class Objects(Protocol):
         """Write an object unless it exists with other content. Returns whether it now has this content."""
         ...
 
+    def put_if_same(self, key: str, content: bytes, version: str | None) -> str | None:
+        """Write an object if it still has this version, or with None if it does not exist. Returns its new version.
+
+        None: the object has another version, also after a lost answer to a repeated request.
+        """
+        ...
+
+    def find_version(self, key: str) -> str | None:
+        """Return the version of an object, which changes with its content. None: it does not exist."""
+        ...
+
     def list(self, folder: str) -> dict[str, int]:
         """Return key -> size in bytes of all objects below a folder, such as checkpoints/. Empty: all objects."""
         ...

@@ -64,7 +64,7 @@ FIXES = {
         "InsufficientCapacity",
     ): "The bucket is full: raise its quota, or delete objects, such as checkpoints of earlier runs.",
     ("RequestTimeTooSkewed",): "Synchronize the clock of the nodes, or of the server spec.storage.endpoint (NTP).",
-    ("NotImplemented", "NotSupportedError"): "The server has no conditional puts (If-None-Match): set "
+    ("NotImplemented", "NotSupportedError"): "The server has no conditional puts (If-None-Match, If-Match): set "
     "spec.storage.endpoint to one that has, such as S3, MinIO or Ceph.",
 }
 """Error codes of S3, and exceptions of obstore -> what to do."""
@@ -88,13 +88,14 @@ class S3Objects:
     def __init__(self, bucket: RunBucket, *, max_retries: int | None = None, keys: Keys | None = None) -> None:
         """`keys`: default: from the environment."""
         import obstore  # an optional package: extras.py
-        from obstore.exceptions import AlreadyExistsError, BaseError
+        from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
         from obstore.store import S3Store
 
         self.url = bucket.url
         self._obstore: Any = obstore
         self._error = BaseError
         self._exists = AlreadyExistsError
+        self._changed = PreconditionError
         self._server = get_server(bucket)
         self._name, _, self._prefix = bucket.url.removeprefix("s3://").partition("/")
         self._region = get_region()
@@ -130,6 +131,24 @@ class S3Objects:
             except self._exists:
                 return self.read(key) == content
         return True
+
+    def put_if_same(self, key: str, content: bytes, version: str | None) -> str | None:
+        """Write an object in one request if it still has this ETag, or with None if it does not exist."""
+        with self._explain("written", key):
+            mode = "create" if version is None else {"e_tag": version}
+            try:
+                result = self._obstore.put(self._store, key, content, mode=mode, use_multipart=False)
+            except (self._exists, self._changed, FileNotFoundError):
+                return None
+        return str(result["e_tag"])
+
+    def find_version(self, key: str) -> str | None:
+        """Return the ETag of an object. None: it does not exist."""
+        with self._explain("read", key):
+            try:
+                return str(self._obstore.head(self._store, key)["e_tag"])
+            except FileNotFoundError:
+                return None
 
     def list(self, folder: str) -> dict[str, int]:
         """Return key -> size in bytes of all objects below a folder."""

@@ -13,7 +13,7 @@ from aiohttp import web
 from transformers import PreTrainedTokenizerBase
 
 from rlt_trainer.environments.activity import Activity
-from rlt_trainer.environments.agent_transcript import AgentTranscript
+from rlt_trainer.environments.agent_transcript import AgentTranscript, Placed
 from rlt_trainer.environments.anthropic_messages import CountRequest, MessagesRequest, build_anthropic_error
 from rlt_trainer.environments.chat_completions import ChatRequest, build_models, build_openai_error
 from rlt_trainer.environments.conversation import read_tokens
@@ -36,6 +36,8 @@ from rlt_trainer.sandboxes.api_call import ApiCall, ApiResponse, build_json_resp
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 64 * 2**20
 """Maximum size of a request."""
+MAX_LENGTH = 4096
+"""Maximum number of characters that the event loop tokenizes itself, in about 4 ms. It is also the driver's."""
 BACKLOG = 1024
 """Number of connections that may wait to be accepted."""
 CLOSE_TIMEOUT_S = 5.0
@@ -90,10 +92,14 @@ class AgentEpisode:
         """Respond with the number of tokens of a request. Raises RequestError."""
         with self._track():
             body = parse_request(await call.read_body(), CountRequest).to_policy_request()
-        return build_json_response({"input_tokens": self.transcript.count_tokens(body.messages, body.tools)})
+            placed = self.transcript.place(body.messages, body.tools)
+            count = self.transcript.count_tokens(placed, await self._tokenize(placed))
+        return build_json_response({"input_tokens": count})
 
     async def _sample(self, request: PolicyRequest) -> PolicyTurn:
-        pending = self.transcript.begin(request.messages, request.tools)
+        self.transcript.check_requests()
+        placed = self.transcript.place(request.messages, request.tools)
+        pending = self.transcript.begin(placed, await self._tokenize(placed))
         limit = min(pending.max_tokens, request.max_tokens or pending.max_tokens)
         sampling = replace(self._sampling, stop=(*self._sampling.stop, *request.stop))
         try:
@@ -122,6 +128,11 @@ class AgentEpisode:
             reasoning_tokens=parsed.reasoning_tokens,
             logprobs=list(zip(tokens, turn.log_probs, strict=True)) if request.logprobs else None,
         )
+
+    async def _tokenize(self, placed: Placed) -> tuple[int, ...]:
+        if placed.length <= MAX_LENGTH:
+            return self.transcript.tokenize(placed)
+        return await asyncio.to_thread(self.transcript.tokenize, placed)
 
     @contextmanager
     def _track(self) -> Iterator[None]:

@@ -88,6 +88,36 @@ class _Turn:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """Where a request belongs in its episode, before its text is tokenized."""
+
+    messages: list[Message]
+    """In the schema of chat templates."""
+    tools: Sequence[Mapping[str, Any]]
+    count: int
+    """Number of its messages up to `turn`."""
+    turn: _Turn | None
+    """The turn that it continues."""
+    key: bytes
+    """The key of its tools and messages."""
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """The tokens up to the end of `turn`."""
+        return (*self.turn.sequence.prompt, *self.turn.sequence.tokens[: self.turn.end]) if self.turn else ()
+
+    @property
+    def begins(self) -> bool:
+        """Whether it has no turn of the policy."""
+        return all(message["role"] in ("system", "user") for message in self.messages)
+
+    @property
+    def length(self) -> int:
+        """Approximate number of characters that are tokenized."""
+        return sum(len(str(each)) for each in [*([] if self.turn else self.tools), *self.messages[self.count :]])
+
+
+@dataclass(frozen=True)
 class Pending:
     """A request that waits for its response."""
 
@@ -128,12 +158,46 @@ class AgentTranscript:
         self.has_reached_limit = False
         """Whether a request was rejected because of the limits."""
 
-    def begin(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Pending:
-        """Add a request: `complete` or `cancel` must follow. Raises RequestError."""
+    def place(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Placed:
+        """Return where a request belongs. Raises RequestError."""
+        given = to_template_messages(messages)
+        keys = list(accumulate([tools, *given], _extend_key, initial=b""))[1:]  # of the tools and 0, 1, … messages
+        count = next((count for count in range(len(given), 0, -1) if keys[count] in self._turns), 0)
+        return Placed(given, tools, count, self._turns.get(keys[count]), keys[-1])
+
+    def tokenize(self, placed: Placed) -> tuple[int, ...]:
+        """Return the tokens of a request after the turn before it. Any thread can call it. Raises RequestError."""
+        try:
+            if placed.turn is not None:
+                observation = tokenize_observation(
+                    placed.messages[placed.count :],
+                    placed.turn.token_ids,
+                    self._tokenizer,
+                    is_chat=True,
+                    chat_template=self._chat_template,
+                )
+                return tuple(observation)
+            text = chat_text(placed.messages, self._tokenizer, self._chat_template, tools=placed.tools)
+            return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+        except (ValueError, TypeError) as error:
+            raise RequestError(str(error), param="messages") from None
+
+    def count_tokens(self, placed: Placed, rest: Sequence[int]) -> int:
+        """Return the number of tokens of a request, whose tokens after the turn before it are `rest`."""
+        return len(placed.before) + len(rest)
+
+    def check_requests(self) -> None:
+        """Raise RequestError if the episode has had all its requests."""
         if self._requests == self._limits.max_requests:
             maximum = f"rollout.multiTurn.maxTurns is {self._limits.max_requests}"
             raise self._reach_limit(f"The episode has had all its requests: {maximum}.", "max_turns_exceeded")
-        sequence, observation, turn, key = self._place(messages, tools)
+
+    def begin(self, placed: Placed, rest: tuple[int, ...]) -> Pending:
+        """Add a request with its tokens from `tokenize`: `complete` or `cancel` must follow. Raises RequestError."""
+        self.check_requests()
+        turn = placed.turn if placed.turn and not placed.turn.is_continued else None
+        observation = rest if turn else ()
+        sequence = turn.sequence if turn else _Sequence((*placed.before, *rest), bool(placed.tools), placed.begins)
         if turn is None and len(sequence.prompt) > self._limits.max_prompt_length:
             maximum = f"data.maxPromptLength is {self._limits.max_prompt_length}"
             raise self._exceed(f"The messages have {len(sequence.prompt)} tokens: {maximum}.")
@@ -144,34 +208,14 @@ class AgentTranscript:
         if turn is not None:
             turn.is_continued = True
         self._requests += 1
-        self._mark_used(messages)
+        self._mark_used(placed.messages)
         context = (*sequence.prompt, *sequence.tokens, *observation)
-        return Pending(self._requests - 1, context, left, sequence, observation, turn, key)
-
-    def count_tokens(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> int:
-        """Return the number of tokens that a request would have. Raises RequestError."""
-        sequence, observation, _, _ = self._place(messages, tools)
-        return len(sequence.prompt) + len(sequence.tokens) + len(observation)
-
-    def _place(
-        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]
-    ) -> tuple[_Sequence, tuple[int, ...], _Turn | None, bytes]:
-        """Return the sequence that a request extends or begins, its observation, the turn before it, and its key."""
-        given = to_template_messages(messages)
-        keys = list(accumulate([tools, *given], _extend_key, initial=b""))[1:]  # of the tools and 0, 1, … messages
-        count = next((count for count in range(len(given), 0, -1) if keys[count] in self._turns), 0)
-        turn = self._turns.get(keys[count])
-        rest = self._tokenize(given, tools) if turn is None else self._observe(given[count:], turn)
-        if turn is not None and not turn.is_continued:
-            return turn.sequence, rest, turn, keys[-1]
-        before = (*turn.sequence.prompt, *turn.sequence.tokens[: turn.end]) if turn else ()
-        begins = all(message["role"] in ("system", "user") for message in given)
-        return _Sequence((*before, *rest), bool(tools), begins), (), None, keys[-1]
+        return Pending(self._requests - 1, context, left, sequence, observation, turn, placed.key)
 
     def _mark_used(self, messages: Sequence[Message]) -> None:
         apart = [sequence for sequence in self._sequences if sequence.is_apart and sequence.text]
         if apart:
-            text = "\n".join(message["content"] for message in to_template_messages(messages))
+            text = "\n".join(message["content"] for message in messages)
             for sequence in apart:
                 sequence.is_used = sequence.text in text
 
@@ -208,22 +252,6 @@ class AgentTranscript:
             earlier=tuple(each.to_response() for each in work if each is not last),
             side=tuple(each.to_response() for each in side),
         )
-
-    def _tokenize(self, messages: list[Message], tools: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
-        try:
-            text = chat_text(messages, self._tokenizer, self._chat_template, tools=tools)
-            return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-        except (ValueError, TypeError) as error:
-            raise RequestError(str(error), param="messages") from None
-
-    def _observe(self, messages: list[Message], turn: _Turn) -> tuple[int, ...]:
-        try:
-            tokens = tokenize_observation(
-                messages, turn.token_ids, self._tokenizer, is_chat=True, chat_template=self._chat_template
-            )
-        except (ValueError, TypeError) as error:
-            raise RequestError(str(error), param="messages") from None
-        return tuple(tokens)
 
     def _exceed(self, problem: str) -> RequestError:
         return self._reach_limit(problem, "context_length_exceeded")

@@ -23,6 +23,10 @@ CHUNK_ELEMENTS = 2**25
 pass."""
 GPU_CHUNK_ELEMENTS = 2**27
 """The same on a GPU: 512 MiB, and 883 tokens of a 152,000 vocabulary, enough for a matrix product at full speed."""
+COMPILED_CHUNKS = 2
+"""The factor for compiled chunks on a GPU. They have no tensors of this size but the logits, in float32 at most, and
+their gradient in 16 bits: at most 6 bytes for each logit instead of 12. Fewer chunks move less memory: each one moves
+12 bytes for each weight of the output layer, to add up its gradient."""
 
 
 def response_log_probs(
@@ -121,7 +125,7 @@ class _TokenLogProbs(torch.autograd.Function):
         precise = torch.promote_types(hidden.dtype, torch.float32)
         log_probs = hidden.new_empty(targets.shape, dtype=precise)
         entropy, normalizer = (hidden.new_empty(len(hidden), dtype=precise) for _ in range(2))
-        for part in _chunks(hidden, weight):
+        for part in _chunks(hidden, weight, fused=_is_fused(hidden, targets, logits)):
             scores = _project(hidden[part], weight, bias, logits)
             log_probs[part], entropy[part], normalizer[part] = compute_log_probs(scores, targets[part], logits)
         ctx.set_materialize_grads(False)  # entropies without a gradient save passes over the logits
@@ -140,7 +144,7 @@ class _TokenLogProbs(torch.autograd.Function):
         grad_hidden = torch.empty_like(hidden) if needs_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=entropy.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=entropy.dtype) if bias is not None and needs_bias else None
-        for part in _chunks(hidden, weight):
+        for part in _chunks(hidden, weight, fused=_is_fused(hidden, targets, logits)):
             gradient = compute_gradient(
                 _project(hidden[part], weight, bias, logits),
                 targets[part],
@@ -189,6 +193,16 @@ def _project_precisely(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> T
     return functional.linear(hidden.to(precise), weight.to(precise), None if bias is None else bias.to(precise))
 
 
-def _chunks(hidden: Tensor, weight: Tensor) -> list[slice]:
-    size = max(1, (GPU_CHUNK_ELEMENTS if hidden.is_cuda else CHUNK_ELEMENTS) // len(weight))
+def _is_fused(hidden: Tensor, targets: Tensor, logits: LogitScale) -> bool:
+    """Whether one kernel computes a chunk, with a gradient in 16 bits. Several targets in one place need a scatter."""
+    return logits.compiled and targets.shape[1] == 1 and hidden.itemsize == 2
+
+
+def _chunks(hidden: Tensor, weight: Tensor, *, fused: bool = False) -> list[slice]:
+    size = max(1, count_chunk_logits(on_gpu=hidden.is_cuda, fused=fused) // len(weight))
     return [slice(start, start + size) for start in range(0, len(hidden), size)]
+
+
+def count_chunk_logits(*, on_gpu: bool, fused: bool) -> int:
+    """Return the maximum number of logits in a chunk. fused: whether one compiled kernel computes it."""
+    return GPU_CHUNK_ELEMENTS * (COMPILED_CHUNKS if fused else 1) if on_gpu else CHUNK_ELEMENTS

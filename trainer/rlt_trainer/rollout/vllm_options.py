@@ -71,7 +71,7 @@ def build_engine_options(
         "max_model_len": rollout.max_model_len or max_model_len,
         "max_num_seqs": rollout.max_num_seqs,
         "max_num_batched_tokens": rollout.max_num_batched_tokens,
-        "enable_chunked_prefill": rollout.enable_chunked_prefill,
+        "enable_chunked_prefill": rollout.enable_chunked_prefill if on_gpu else False,  # why: rules/lengths.py
         "enforce_eager": rollout.enforce_eager,
         "gpu_memory_utilization": rollout.gpu_memory_utilization,
         "tensor_parallel_size": rollout.tensor_parallel_size,

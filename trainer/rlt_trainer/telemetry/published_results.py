@@ -1,7 +1,8 @@
 """The small files of a run directory in the bucket of the run: config, metrics, spans, responses and evaluations.
 
-Objects cannot be appended to: a file that grows is put whole each time. Checkpoints and export are uploaded by the
-train workers.
+Objects cannot be appended to: a file that grows is put whole each time, with the condition that the object is the one
+that this program has put before. A put of an earlier program that reaches the server late then replaces nothing.
+Checkpoints and export are uploaded by the train workers.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ FOLDERS = (ROLLOUTS, EVALUATIONS, IMAGES, "tensorboard")
 CONTINUED = (METRICS_FILE, SPANS, f"{EVALUATIONS}/")
 """What a resumed run appends to or reads: it gets these from the bucket when it starts."""
 
+ROUNDS = 3
+"""Puts of a file whose object another program has replaced, after which the upload fails."""
+
 State = dict[str, tuple[int, int]]
 """Path in the run directory -> size and time of the last change."""
 
@@ -37,6 +41,8 @@ class PublishedResults:
         self._objects = objects
         self._run = run
         self._uploaded: State = {}
+        self._versions: dict[str, str | None] = {}
+        """Versions of the objects that were put."""
 
     def restore(self) -> None:
         """Get what a resumed run continues. A file that an earlier program in this pod has left is newer, and kept.
@@ -75,11 +81,27 @@ class PublishedResults:
             self.lease.check()
         for name, state in sorted(found.items()):
             if self._uploaded.get(name) != state:
-                self._objects.put(name, self._run / name)
+                self._put(name)
                 self._uploaded[name] = state
         removed = self._uploaded.keys() - found.keys()
         self._objects.delete(removed)
         self._uploaded = found
+
+    def _put(self, name: str) -> None:
+        """Put a file. The object of an earlier program is replaced with the lease alone."""
+        for _ in range(ROUNDS):
+            content = (self._run / name).read_bytes()
+            version = self._objects.put_if_same(name, content, self._versions.get(name))
+            if version is not None:
+                self._versions[name] = version
+                return
+            if self.lease:
+                self.lease.check()
+            self._versions[name] = self._objects.find_version(name)
+        raise BucketError(
+            f"{self.url}/{name} could not be written: another program replaces it again and again.",
+            "Let one job alone use it.",
+        )
 
 
 def _read_state(run: Path, paths: list[Path]) -> State:

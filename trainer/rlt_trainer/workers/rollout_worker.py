@@ -20,6 +20,7 @@ from rlt_trainer.cluster.pods import count_train_workers
 from rlt_trainer.cluster.process_variables import set_variables
 from rlt_trainer.cluster.rendezvous import node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
+from rlt_trainer.cluster.successor import start_successor
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
 from rlt_trainer.rollout.build_engine import build_engine, load_stop_token_ids
@@ -167,6 +168,7 @@ class RolloutWorker:
 
     async def end_step(self, step: int) -> WorkerReport:
         """Return the report of `step`. Later measurements belong to the next step."""
+        start_successor()  # beside a step, not beside the start of this program
         report = self.telemetry.end()
         self.telemetry.begin(step + 1)
         return replace(report, counters=self._counters.take(self.engine.read_metrics()))

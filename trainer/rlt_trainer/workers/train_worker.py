@@ -38,6 +38,7 @@ from rlt_trainer.cluster.connections import watch_connections
 from rlt_trainer.cluster.process_variables import set_variables
 from rlt_trainer.cluster.rendezvous import Rendezvous, listen_for_ranks, node_address, use_interface_of
 from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
+from rlt_trainer.cluster.successor import start_successor
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
 from rlt_trainer.policy.config import load_image_processor, resolve_critic_model, resolve_teacher_model
@@ -207,6 +208,7 @@ class TrainWorker:
 
     def end_step(self) -> WorkerReport:
         """Return the report of the step."""
+        start_successor()  # beside a step, not beside the start of this program
         return self.telemetry.end()
 
     # Rollout engines

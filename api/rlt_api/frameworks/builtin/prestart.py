@@ -10,6 +10,7 @@ from rlt_api.blocks.cluster import WorkerGroup
 from rlt_api.frameworks.builtin.training_config import count_cpus, count_devices
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.worker_groups import has_engines, rollout_group, trains
+from rlt_pod.prestart import SUCCESSORS
 
 MODULE = "rlt_trainer.preload"
 """The trainer's module that makes the imports."""
@@ -21,9 +22,13 @@ def list_worker_variables(spec: RLTrainingJobSpec, group: WorkerGroup) -> dict[s
     Ray starts one for each of its CPUs at once, up to its limit of processes that start at the same time. It ends those
     above a soft limit, which by default is the number of CPUs that no bundle reserves (worker_pool.cc, Ray 2.60). An
     actor with a runtime_env gets none of them.
+
+    With restartPolicy InPlace, each actor requests the process for the next program in advance.
     """
     actors = str(count_actors(spec, group))
+    in_place = spec.failure_policy.restart_policy == "InPlace"
     return {
+        **({SUCCESSORS: "1"} if in_place else {}),
         "OMP_NUM_THREADS": str(max(1, count_cpus(group) // _count_processes(group))),  # libraries read it at import
         "RAY_enable_worker_prestart": "1",
         "RAY_preload_python_modules": MODULE,
