@@ -29,7 +29,7 @@ TURN_TOKENS = 64
 TURNS = 4
 OBSERVATION = "x" * 40
 BLOCK = 32
-"""Tokens of a block of the cache: vLLM finds whole blocks."""
+"""Tokens in a block: vLLM finds whole blocks."""
 MIN_SHARE = 0.95
 PROBES = [Prompt(number, tuple(range(50 + number, 60 + number)), "", "", "", "") for number in range(8)]
 TEXTS = [[50 + (number + place) % 150 for place in range(PROMPT_TOKENS)] for number in range(PROMPTS)]

@@ -84,7 +84,7 @@ def write_questions(url: str, folder: Path) -> list[str]:
 
 
 def run_lm_eval(programs: Path, folder: Path, task: str, model: str, *arguments: str) -> tuple[Any, list[Any]]:
-    """Return the results of a task of the page, and its samples in their order."""
+    """Return the results of a task on the page, and its samples in their order."""
     (folder / f"{task}.yaml").write_text(find_example("yaml", f"task: {task}"))
     given = ["run", "--include_path", ".", "--tasks", task, "--model", model]
     run(programs / "lm-eval", *given, *arguments, "--output_path", "out", "--log_samples", folder=folder)

@@ -26,15 +26,19 @@ from rlt_trainer.workers import train_worker
 
 PROBES = [Prompt(i, (50 + i, 51, 52, 53), "", "", "", "") for i in range(4)]
 BATCH = 69
-"""Tokens of a batch of the engine: the longest sequence."""
+"""Tokens in a batch: the longest sequence."""
 EXAMPLES = Sequences.pad([[50, 51]] * 4, [[60, 61, 62]] * 4, pad_token_id=0)
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A policy and a vLLM engine, before the first weight sync."""
-    options = {"engineKwargs": {"block_size": 32}, "freeCacheEngine": True, "maxNumBatchedTokens": BATCH}
-    config = build_vllm_config(tmp_path_factory.mktemp("run"), **options)
+    config = build_vllm_config(
+        tmp_path_factory.mktemp("run"),
+        engineKwargs={"block_size": 32},
+        freeCacheEngine=True,
+        maxNumBatchedTokens=BATCH,
+    )
     with pytest.warns(UserWarning, match=r"rollout\.freeCacheEngine has no effect: vLLM supports sleep mode"):
         pair = Pair(config, PROBES)
     yield pair

@@ -32,7 +32,7 @@ PROBES = [Prompt(number, tuple(range(50 + number, 66 + number)), "", "", "", "")
 def run(settings: Settings) -> Iterator[Figure]:
     """Sync in turns, compare the weights, and compute log-probabilities with the engine's routes and without.
 
-    vLLM's CPU build reports no routes: a rehearsal replays those of the policy.
+    vLLM's CPU build reports no routes: a rehearsal replays the policy's routes.
     """
     experts, width, layers = settings.choose((128, 512, 4), (8, 128, 2))
     shape = build_mixture_config(experts=experts, width=width, layers=layers)
@@ -69,7 +69,8 @@ def measure_syncs(settings: Settings, pair: Pair) -> Iterator[Figure]:
     if settings.device == "cuda":
         torch.cuda.synchronize()
     copy = time.perf_counter() - start
-    verified, plain = median(times[::2]), median(times[1::2])
+    verified = median(times[::2])
+    plain = median(times[1::2])
     on_gpu = not settings.rehearse
     yield Figure("weights in the files", weights, passed=weights > len(tensors))
     yield Figure("bytes of a sync", sum(each.nbytes for each in tensors) / 1e9, "GB")
