@@ -122,6 +122,7 @@ def test_a_job_on_cpus_has_a_server_on_cpus_without_a_volume_of_its_pods() -> No
     pod, container = read_pod(build(BUILTIN, ServedModel("lab/math"))[0])
     assert container["resources"]["requests"] == {"cpu": "2", "memory": "4Gi"}
     assert container["command"][:5] == ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "lab/math"]
+    assert container["command"][-1] == "--no-enable-chunked-prefill", "a request with a seed would end the server"
     variables = {each["name"]: each.get("value") for each in container["env"]}
     assert (variables["VLLM_CPU_KVCACHE_SPACE"], variables["VLLM_CPU_OMP_THREADS_BIND"]) == ("1", "nobind")
     assert {each["name"] for each in pod["volumes"]} == {"shared-memory", "tmp"}

@@ -83,7 +83,7 @@ def build_model_server(job: Job, spec: RLTrainingJobSpec, model: ServedModel, im
 
 def build_server_command(job: str, spec: RLTrainingJobSpec, model: ServedModel) -> list[str]:
     """Build the command line of vLLM's server. The model has the name of the job in its API."""
-    program = SERVE if _find_group(spec).accelerator else SERVE_ON_CPUS
+    on_cpus = _find_group(spec).accelerator is None
     options: dict[str, object] = {
         "--served-model-name": f"{job}-base" if model.adapter else job,
         "--port": PORT,
@@ -99,7 +99,8 @@ def build_server_command(job: str, spec: RLTrainingJobSpec, model: ServedModel) 
     given = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
     flags = ["--enable-lora"] if model.adapter else []
     flags += ["--trust-remote-code"] if spec.model and spec.model.trust_remote_code else []
-    return [*program, model.path, *given, *flags]
+    flags += ["--no-enable-chunked-prefill"] if on_cpus else []  # why: rlt_api/rules/lengths.py
+    return [*(SERVE_ON_CPUS if on_cpus else SERVE), model.path, *given, *flags]
 
 
 def _find_group(spec: RLTrainingJobSpec) -> WorkerGroup:
