@@ -108,6 +108,7 @@ def test_commands_read_what_they_show(server: str, tmp_path: Path, monkeypatch: 
     [
         ("s3://missing/x", {}, r"NoSuchBucket: .* Correct the bucket, or set AWS_ENDPOINT_URL_S3"),
         ("s3://runs", {}, r"s3://runs has no prefix: use s3://BUCKET/PREFIX"),
+        (f"s3://rlt:{SECRET_KEY}@{BUCKET}/x", {}, r"The URL has no name of a bucket: use s3://BUCKET/PREFIX, and AWS_"),
         (f"s3://{BUCKET}/none", {}, r"has no such objects\. Correct the URL"),
         (RUNS, {}, rf"{RUNS} is not a run: it has the runs sum-1a2b3c4d\.\nnext: rlt report {URL}"),
         (f"{URL}/checkpoints", {}, r"checkpoints is not a run\."),

@@ -7,6 +7,7 @@ AWS_REGION, AWS_ENDPOINT_URL_S3 and others. Checkpoints and exports are left out
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -68,6 +69,10 @@ CLIENT_FIXES = {
 """Error code -> what to do on the user's machine."""
 
 
+BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]*")
+"""The name of a bucket, which has no login."""
+
+
 class BucketCopy:
     """The copy of a run, or of all runs in a folder, at a URL s3://BUCKET/PREFIX."""
 
@@ -75,7 +80,10 @@ class BucketCopy:
         """`folder`: an empty folder for the copy. Raises UnavailableError for an invalid URL."""
         self.url = url.rstrip("/")
         self._location = Location("the URL", self.url)
-        if not self._location.bucket or not self._location.key:
+        if not BUCKET.fullmatch(self._location.bucket):
+            message = "The URL has no name of a bucket: use s3://BUCKET/PREFIX, and AWS_* variables for the login."
+            raise UnavailableError(message, next="aws s3 ls")
+        if not self._location.key:
             raise UnavailableError(
                 f"{url} has no prefix: use s3://BUCKET/PREFIX.", next=f"aws s3 ls {shlex.quote(url)}"
             )
