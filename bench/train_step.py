@@ -179,15 +179,16 @@ def build_training_step(
         if arguments.lora is not None:
             add_adapters(model, arguments.lora, dtype)
     mesh = init_device_mesh(device_type, (ranks,))
+    layers = find_layers(model)
     shard(
         model,
-        find_layers(model),
+        layers,
         [],
         response_log_probs,
         mesh=mesh,
         dtype=dtype,
         gradient_checkpointing=arguments.gradient_checkpointing,
-        compiled=arguments.compile,
+        compiled=layers if arguments.compile else [],
     )
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-6, fused=True)

@@ -838,13 +838,7 @@ CASES = [
     Case(
         "router-loss",
         "spec.algorithm.routerAuxLossCoef",
-        {"algorithm.routerAuxLossCoef": 0.01, "training.useTorchCompile": True},
-        "remove one of them",
-    ),
-    Case(
-        "router-bias",
-        "spec.algorithm.routerBiasUpdateRate",
-        {"algorithm.routerBiasUpdateRate": 0.001, "training.useTorchCompile": True},
+        {"algorithm.routerAuxLossCoef": 0.01, "training.contextParallelSize": 2, **hub_model("mine/mixture"), **gpus()},
         "remove one of them",
     ),
     Case(
@@ -869,10 +863,6 @@ CASES = [
     *(
         Case("router-replay", "spec.algorithm.routerReplay", {**hub_model("mine/mixture"), **change}, fix)
         for change, fix in (
-            (
-                {"algorithm.routerReplay": "R2", "training.useTorchCompile": True, **gpus()},
-                "remove one of them",
-            ),
             (
                 {"algorithm.routerReplay": "R2", "algorithm.rolloutCorrection": {"bypassMode": True}},
                 "remove one of them",
@@ -1014,12 +1004,6 @@ CASES = [
         "expert-parallel",
         "spec.training.expertParallelSize",
         {"training.expertParallelSize": 4, "training.fsdp.fsdpSize": 4, **hub_model("mine/mixture"), **gpus()},
-        "remove one of them",
-    ),
-    Case(
-        "expert-parallel",
-        "spec.training.expertParallelSize",
-        {"training.expertParallelSize": 4, "training.useTorchCompile": True, **hub_model("mine/mixture"), **gpus()},
         "remove one of them",
     ),
     Case(

@@ -18,6 +18,7 @@ CHOICES = {
     ("model", "useRemovePadding"): (False, True),
     ("rollout", "enforceEager"): (True, False),
     ("rollout", "freeCacheEngine"): (False, True),
+    ("training", "useTorchCompile"): (False, True),
 }
 """Block and field -> default on CPUs and on GPUs."""
 
@@ -60,6 +61,24 @@ def test_a_reference_is_offloaded_on_gpus(term: dict[str, Any]) -> None:
         assert bool(reference and reference["paramOffload"]) == (has_reference and accelerator is not None)
     kept = {"totalSteps": 1, "trainBatchSize": 64, "reference": {"paramOffload": False}}
     assert not resolve(make_job(GPU, algorithm=term, training=kept))["training"]["reference"]["paramOffload"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        ({}, True),
+        ({"model": {"path": "/models/Qwen3-0.6B", "useLiger": True}}, False),
+        (
+            {"model": {"path": "/models/Qwen3-VL-2B"}, "data": {"files": ["/data/a.parquet"], "imageKey": "images"}},
+            False,
+        ),
+        ({"training": {"totalSteps": 1, "useTorchCompile": False}}, False),
+        ({"framework": {"type": "verl"}}, False),
+    ],
+    ids=str,
+)
+def test_the_builtin_trainer_compiles_on_gpus_what_can_be_compiled(blocks: dict[str, Any], expected: bool) -> None:
+    assert resolve(make_job(GPU, **blocks))["training"]["useTorchCompile"] == expected
 
 
 def micro_batches(*accelerators: dict[str, Any] | None, **blocks: Any) -> tuple[bool, int | None]:

@@ -73,6 +73,8 @@ DIGITS_ASYNC: dict[str, Any] = {**DIGITS, "training": {**DIGITS["training"], "to
 SUMS_ASYNC: dict[str, Any] = {**SUMS, "training": {**SUMS["training"], "totalSteps": 45, "learningRate": 1e-3}}
 """Delayed updates overshoot at the learning rate of SUMS. With half the rate, on-policy GRPO also reaches 0.60."""
 CORRECTED = {"rolloutCorrection": {"level": "token", "threshold": 2.0}}
+IN_PROGRESS = 100
+"""Responses that the engine generates at the same time, of 400 in a step: an update interrupts about as many."""
 
 
 def best_constant(answers: list[str]) -> float:
@@ -120,6 +122,22 @@ def test_each_task_one_step_off(make_config: MakeConfig, task: dict[str, Any], a
     rollout = {**task["rollout"], "mode": "separate", "workerGroup": "engines", "staleness": {"maxSteps": 1}}
     means = scores(make_config(**{**task, "rollout": rollout}, algorithm={**ALGORITHMS[algorithm], **CORRECTED}))
     assert final_mean(means) > bar
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
+def test_sums_with_responses_that_continue_after_an_update(make_config: MakeConfig, kv_cache: str) -> None:
+    """Colocated and asynchronous. docs/training.md compares the scores and the mismatch of both choices."""
+    rollout = {
+        **SUMS_ASYNC["rollout"],
+        "engine": "vllm",
+        "maxNumSeqs": IN_PROGRESS,
+        "staleness": {"maxSteps": 1, "kvCache": kv_cache},
+    }
+    steps = train(make_config(**{**SUMS_ASYNC, "rollout": rollout}, algorithm={**ALGORITHMS["grpo"], **CORRECTED}))
+    preempted = [step["rollout/preemptions"] for step in steps]
+    assert (sum(preempted) > 0) is (kv_cache == "recompute")
+    assert final_mean([step["critic/score/mean"] for step in steps]) > SUMS_BAR
 
 
 @pytest.mark.long

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.fx import GraphModule
 from torch.torch_version import TorchVersion
 
+from rlt_api.blocks.model import Lora
 from rlt_trainer.batches.sequences import Sequences
 from rlt_trainer.policy.log_probs import response_log_probs
 from rlt_trainer.policy.packed_attention import Packing, _flash
@@ -60,6 +61,23 @@ def test_layers_are_compiled_once_for_all_counts_and_have_the_same_results(
         expected, result = (model(sequences, temperature=1.0, packed=True)[0] for model in (plain, compiled))
         torch.testing.assert_close(result, expected, atol=tolerance, rtol=0)
         (expected.sum() + result.sum()).backward()
+        graphs.append(counters["stats"]["unique_graphs"])
+    assert graphs[0] > 0, "no layer was compiled"
+    assert graphs[-1] - graphs[0] <= MAX_RECOMPILATIONS
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("lora", [None, Lora(rank=4)], ids=["all-weights", "adapters"])
+def test_padded_batches_of_all_shapes_are_compiled_once(mesh: DeviceMesh, tiny_model: str, lora: Lora | None) -> None:
+    options = ModelOptions(mesh=mesh, dtype=torch.float32, compiled=True, gradient_checkpointing=True, lora=lora)
+    model = load_sharded_model("actor", tiny_model, options, response_log_probs)
+    graphs = []
+    for lengths in draw_lengths():
+        sequences = Sequences.pad([[50]] * len(lengths), [[70] * (each - 1) for each in lengths], pad_token_id=0)
+        with torch.no_grad():
+            model(sequences, temperature=1.0)
+        model(sequences, temperature=1.0)[0].sum().backward()
         graphs.append(counters["stats"]["unique_graphs"])
     assert graphs[0] > 0, "no layer was compiled"
     assert graphs[-1] - graphs[0] <= MAX_RECOMPILATIONS

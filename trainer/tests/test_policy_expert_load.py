@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from rlt_api.blocks.training import Training
 from rlt_trainer.batches.sequences import Experience, MiniBatch, Sequences
 from rlt_trainer.policy.actor import Actor
 from rlt_trainer.policy.expert_load import describe_balance
+from rlt_trainer.policy.log_probs import response_log_probs
+from rlt_trainer.policy.sharded_model import ModelOptions, load_sharded_model
 
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7]]
 RESPONSES = [[8, 9], [10, 11, 12], [13]]
@@ -51,6 +54,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> str:
             parameter.add_(torch.randn_like(parameter), alpha=0.3)
     model.save_pretrained(folder)
     return str(folder)
+
+
+def test_layers_with_experts_are_not_compiled(process_group: None, tmp_path: Path) -> None:
+    """Their tokens are counted, replayed and exchanged by hooks that the compiler would leave out."""
+    config = AutoConfig.for_model("qwen3_moe", **SIZES, mlp_only_layers=[0])
+    Qwen3MoeForCausalLM(config).save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    mesh = init_device_mesh("cpu", (1,))
+    options = ModelOptions(mesh=mesh, dtype=torch.float32, compiled=True)
+    model = load_sharded_model("actor", str(tmp_path), options, response_log_probs)
+    compiled = [hasattr(layer.forward, "_torchdynamo_orig_callable") for layer in model.model.layers]
+    assert compiled == [True, False]
 
 
 @torch.no_grad()

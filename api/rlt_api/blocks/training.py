@@ -147,5 +147,6 @@ class Training(ApiModel):
     PyTorch's for NCCL and verl's nccl_timeout. A rank can be late by up to this time, such as
     one that compiles kernels."""
     use_torch_compile: bool = False
-    """Whether torch.compile compiles the layers of the models, and the softmax of policy and reference. (verl:
-    true.)"""
+    """Whether torch.compile compiles the layers of the models, except for layers with experts, and the softmax of
+    policy and reference. Default: false; with framework.type builtin on GPUs true, unless model.useLiger
+    or data.imageKey is given."""

@@ -33,7 +33,7 @@ def validate_expert_parallel_size(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_expert_parallel(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """expertParallelSize is for mixtures of experts, without replicas, adapters or compiled layers."""
+    """expertParallelSize is for mixtures of experts, without replicas or adapters."""
     training = spec.training
     model = spec.model
     size = training.expert_parallel_size
@@ -48,7 +48,6 @@ def validate_expert_parallel(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     workers = count_train_workers(training_group(spec))
     others = {
         "spec.training.fsdp.fsdpSize": bool(fsdp and fsdp.fsdp_size not in (None, workers)),
-        "spec.training.useTorchCompile": training.use_torch_compile,
         "spec.model.lora": model.lora is not None,
     }
     yield from conflicts(EXPERT_PARALLEL, size, others, rule=rule)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlt_api.findings.finding import Finding, remove, use
-from rlt_api.findings.kinds import above, conflict, conflicts, effect_only_with, not_used, replaceable, required
+from rlt_api.findings.kinds import above, conflict, effect_only_with, not_used, replaceable, required
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 SCHEDULE = "spec.training.lrSchedule"
@@ -38,28 +38,18 @@ def validate_lr_decay(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 
 def validate_router_loss(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """routerAuxLossCoef needs whole sequences on a device, and layers that are not compiled."""
+    """routerAuxLossCoef needs whole sequences on a device."""
     coefficient = spec.algorithm.router_aux_loss_coef
-    if coefficient == 0:
-        return
-    others = {
-        "spec.training.contextParallelSize": spec.training.context_parallel_size > 1,
-        "spec.training.useTorchCompile": spec.training.use_torch_compile,
-    }
-    yield from conflicts("spec.algorithm.routerAuxLossCoef", coefficient, others, rule="router-loss")
+    if coefficient and spec.training.context_parallel_size > 1:
+        other = "spec.training.contextParallelSize"
+        yield conflict("spec.algorithm.routerAuxLossCoef", coefficient, other, rule="router-loss")
 
 
 def validate_router_bias(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """routerBiasUpdateRate needs layers that are not compiled, and a policy without adapters, whose reference has the
-    same routers."""
+    """routerBiasUpdateRate needs a policy without adapters, whose reference has the same routers."""
     rate = spec.algorithm.router_bias_update_rate
-    if rate == 0:
-        return
-    others = {
-        "spec.training.useTorchCompile": spec.training.use_torch_compile,
-        "spec.model.lora": bool(spec.model and spec.model.lora),
-    }
-    yield from conflicts("spec.algorithm.routerBiasUpdateRate", rate, others, rule="router-bias")
+    if rate and spec.model and spec.model.lora:
+        yield conflict("spec.algorithm.routerBiasUpdateRate", rate, "spec.model.lora", rule="router-bias")
 
 
 def validate_training_end(spec: RLTrainingJobSpec) -> Iterator[Finding]:

@@ -11,7 +11,6 @@ from rlt_api.rules.model_shape import model_shape
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
 REPLAY = "spec.algorithm.routerReplay"
-COMPILE = "spec.training.useTorchCompile"
 BYPASS = "spec.algorithm.rolloutCorrection.bypassMode"
 ENGINE = "spec.rollout.engine"
 MULTI_TURN = "spec.rollout.multiTurn"
@@ -20,16 +19,13 @@ RULE = "router-replay"
 
 
 def validate_router_replay(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """routerReplay needs routers, in layers that are not compiled. R2 needs the forward pass that bypassMode leaves
-    out."""
+    """routerReplay needs routers. R2 needs the forward pass that bypassMode leaves out."""
     mode = spec.algorithm.router_replay
     if mode == "disabled":
         return
     if spec.model and spec.model.from_seed:
         message = "is for mixtures of experts, and model.fromSeed has one feed-forward network in a layer"
         yield superfluous(REPLAY, mode, message, rule=RULE, involved=("spec.model.fromSeed",))
-    if spec.training.use_torch_compile:
-        yield conflict(REPLAY, mode, COMPILE, rule=RULE)
     correction = spec.algorithm.rollout_correction
     if mode == "R2" and correction and correction.bypass_mode:
         message = "replays the experts of the forward pass that bypassMode leaves out"

@@ -24,6 +24,7 @@ ROWS = "MicroBatchSizePerDevice"
 DEPENDS_ON = {
     "rollout.freeCacheEngine": r"rollout(\.mode)?",
     "training.reference": r"algorithm\.kl(LossCoef|InReward.*)",
+    "training.useTorchCompile": r"model\.useLiger|data(\.imageKey)?",
     "training.useDynamicBsz": rf"(training|algorithm)\..*{ROWS}",
     "training.ppoMaxTokenLenPerDevice": (
         rf"(training|algorithm)\..*{ROWS}|training\.(useDynamicBsz|contextParallelSize)|data(\.max.*Length)?"
@@ -45,7 +46,8 @@ def add_accelerator_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
         del filled["model"]
     algorithm = spec.get("algorithm", {})
     if spec.get("framework", {}).get("type", "builtin") == "builtin":
-        filled["training"] = _add_reference_defaults(spec, _add_micro_batch_tokens(spec))
+        training = _add_reference_defaults(spec, _add_micro_batch_tokens(spec))
+        filled["training"] = {"useTorchCompile": _can_compile(spec), **training}
     if "dpo" in algorithm:  # no engines
         del filled["rollout"]
     else:  # separate engines share their memory with nothing
@@ -73,6 +75,11 @@ def _add_micro_batch_tokens(spec: Mapping[str, Any]) -> dict[str, Any]:
     longest = (prompt + response) * (2 if "dpo" in algorithm else 1)
     limit = max(-(-longest // devices), MIN_MICRO_BATCH_TOKENS)
     return {"useDynamicBsz": True, "ppoMaxTokenLenPerDevice": limit, **training}
+
+
+def _can_compile(spec: Mapping[str, Any]) -> bool:
+    """Whether torch.compile can be combined with the other fields. verl's default is true."""
+    return not spec.get("model", {}).get("useLiger") and spec.get("data", {}).get("imageKey") is None
 
 
 def _add_reference_defaults(spec: Mapping[str, Any], training: dict[str, Any]) -> dict[str, Any]:

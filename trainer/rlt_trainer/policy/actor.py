@@ -90,7 +90,7 @@ class Actor:
         self._update_size, self._log_prob_size, self._ref_size = sizes
         self._router_coef = algorithm.router_aux_loss_coef
         self._router_loss = RouterLoss(self._trained.model) if self._router_coef > 0 else None
-        self._load = None if training.use_torch_compile else ExpertLoad(self._trained.model)
+        self._load = ExpertLoad(self._trained.model)
         rate = algorithm.router_bias_update_rate
         self._router_bias = RouterBias(self._trained.model, rate) if rate > 0 else None
         self._replay = None if algorithm.router_replay == "disabled" else RouterReplay(self._trained.model)
@@ -231,7 +231,7 @@ class Actor:
         result = self._trained.train_step(batch.experience, self._update_size, compute_share, values=values)
         if values is not None:
             result = replace(result, own_pass=_build_own_pass(batch, values))
-        counts = self._load.reduce() if self._load is not None else {}
+        counts = self._load.reduce()
         if not counts:
             return result
         if self._router_bias is not None and not result.skipped:
@@ -267,8 +267,6 @@ class Actor:
         return nullcontext() if self._router_loss is None else self._router_loss.record()
 
     def _count_experts(self, sequences: Sequences) -> AbstractContextManager[None]:
-        if self._load is None:
-            return nullcontext()
         return self._load.count(find_trained_tokens(sequences, packed=self._packed, group=self._group))
 
     def _response_log_probs(

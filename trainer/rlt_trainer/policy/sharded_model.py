@@ -68,6 +68,7 @@ class ModelOptions:
     packed: bool = False
     """Whether sequences are packed without padding."""
     compiled: bool = False
+    """Whether layers without experts are compiled."""
     liger: bool = False
     """Whether an actor has Liger's kernels."""
     reshard_after_forward: bool = True
@@ -147,16 +148,17 @@ def load_sharded_model(kind: Kind, files: str, options: ModelOptions, forward: C
         experts = find_experts(model)
         for each in experts:
             split_experts(each, part)
+    layers = find_layers(model)
     shard(
         model,
-        find_layers(model),
+        layers,
         experts,
         forward,
         mesh=options.mesh,
         expert_mesh=options.expert_mesh,
         dtype=options.dtype,
         gradient_checkpointing=options.gradient_checkpointing,
-        compiled=options.compiled,
+        compiled=[layer for layer in layers if options.compiled and not find_experts(layer)],
         reshard_after_forward=options.reshard_after_forward,
     )
     _load(kind, model, files, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -24,13 +24,14 @@ def shard(
     expert_mesh: DeviceMesh | None = None,
     dtype: torch.dtype,
     gradient_checkpointing: bool = False,
-    compiled: bool = False,
+    compiled: Collection[nn.Module] = (),
     reshard_after_forward: bool = True,
 ) -> None:
     """Apply FSDP2 to each of `layers` and to the rest of the model, in place.
 
     experts: modules within the layers that are split over the second dimension of expert_mesh. FSDP2 shards each part
     over the first one.
+    compiled: the layers that torch.compile compiles.
     forward(model, ...) replaces the model's forward: FSDP2 gathers the root weights only around that call.
     Shards, gradients and optimizer state keep the dtype of the parameters, float32; computation and gathered weights
     are in `dtype`. With bfloat16 only, rounding would lose small updates.
@@ -41,7 +42,7 @@ def shard(
         fully_shard(module, mesh=expert_mesh["shard"], mp_policy=precision, reshard_after_forward=reshard_after_forward)
     for layer in layers:
         # Inside fully_shard, so that the weights are gathered when a layer is recomputed.
-        if compiled:
+        if layer in compiled:
             layer.forward = torch.compile(layer.forward, dynamic=True)
         if gradient_checkpointing:
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
