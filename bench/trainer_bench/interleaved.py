@@ -32,11 +32,16 @@ def compare(
     *,
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
+    before: Callable[[], object] = lambda: None,
 ) -> Times:
-    """Call both functions `rounds` times in turns, after one call of each that is not counted."""
+    """Call both functions `rounds` times in turns, after one call of each that is not counted.
+
+    before: called before both functions. Its time is not counted.
+    """
     times = Times([], [])
     for number in range(rounds + 1):
         for function, seconds in ((ours, times.ours), (other, times.other)):
+            before()
             start = clock()
             function()
             if number > 0:

@@ -29,7 +29,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 GPU_SPEC: dict[str, Any] = {
     **o.SPEC,
-    "model": {"path": "/mnt/runs/models/qwen"},
+    "model": {"path": "oci://registry.example.com:5000/models/qwen:v1"},
     "data": {"preset": "gsm8k", "path": "/mnt/runs/gsm8k"},
     "training": {"totalSteps": 100, "trainBatchSize": 128},
     "storage": {"claimName": "runs", "mountPath": "/mnt/runs"},

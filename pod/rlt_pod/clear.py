@@ -5,10 +5,11 @@
 NODES is the number of the cluster's pods. Each of them must have one living node in Ray: after the restart of a
 container, Ray lists the old raylet for some seconds beside the new one, with the same address. A task on each node then
 looks for processes of an earlier program: those below the raylet that are not Ray's, and those with the variables of a
-Ray job or worker whose parent has ended. The exit code is 0 if there are none, and 1 with a line for each problem that
-is left after TIMEOUT_S. Before it ends with 0, it makes the raylets start processes for the next program's actors
-(prestart.py). The file has no imports outside of the standard library, rlt_pod and Ray: it runs in the image of the job
-(Python 3.8 or later).
+Ray job or worker whose parent has ended. Its NVIDIA GPUs must be free: a driver can release the memory of a process
+some seconds after its end. The exit code is 0 if nothing is left, and 1 with a line for each problem that is left after
+TIMEOUT_S. Before it ends with 0, it makes the raylets start processes for the next program's actors (prestart.py). The
+file has no imports outside of the standard library, rlt_pod and Ray: it runs in the image of the job (Python 3.8 or
+later).
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from typing import Any
 
 from rlt_pod import dump_stacks
 from rlt_pod.dump_stacks import NO_PRELOAD, count_ancestors, read_command_line, read_processes, read_status
+from rlt_pod.preflight.facts import memory
+from rlt_pod.preflight.facts.memory import measure_devices
 from rlt_pod.prestart import LIMIT, start_processes
 
 TIMEOUT_S = 60.0
 """Ray ends the actors of a driver that has exited within a second, and lists a lost raylet for up to 30 s."""
 INTERVAL_S = 0.5
 OF_RAY = re.compile(
-    r"^ray::(IDLE|JobSupervisor|DashboardAgent|RuntimeEnvAgent|_ray_internal|list_processes)"
+    r"^ray::(IDLE|JobSupervisor|DashboardAgent|RuntimeEnvAgent|_ray_internal|inspect_pod)"
     r"|/ray/(dashboard|_private|core)/|/rlt_pod\.pyz clear "
 )
 """Command lines of Ray's processes and of this program (ray/_private, Ray 2.60)."""
@@ -41,6 +44,9 @@ VARIABLES = re.compile(rb"(^|\0)RAY_(JOB_CONFIG_JSON_ENV_VAR|JOB_ID|RAYLET_PID)=
 """Variables that a driver, a worker and what they start have, and other processes have not (ray/_private, Ray 2.60)."""
 MAX_NAMED = 8
 """Maximum number of processes that a line names."""
+MAX_USED_SHARE = 0.1
+"""Share of a GPU's memory that may be in use, as in the preflight check `accelerators`."""
+GIB = 2**30
 
 
 def main(arguments: list[str]) -> int:
@@ -60,7 +66,7 @@ def main(arguments: list[str]) -> int:
             problems, missing = find_processes(ray, alive, deadline)
         if not problems:
             start_processes(alive, missing)
-            print(f"clear: {expected} nodes have no process of an earlier program", flush=True)
+            print(f"clear: {expected} nodes have no process of an earlier program, and free devices", flush=True)
             return 0
         if time.monotonic() > deadline:
             print("\n".join(problems), flush=True)
@@ -78,13 +84,14 @@ def find_stale_nodes(alive: Sequence[dict[str, Any]], expected: int) -> list[str
 
 
 def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -> tuple[list[str], dict[str, int]]:
-    """A sentence for each node with processes of an earlier program, or without an answer until the deadline.
+    """A sentence for each node with processes of an earlier program, used devices, or no answer until the deadline.
 
     Also, by the ID of the node, how many processes for actors it had when its pod started and lacks now.
     """
     strategies = import_module("ray.util.scheduling_strategies")
-    import_module("ray.cloudpickle").register_pickle_by_value(dump_stacks)  # the workers cannot import it
-    task = ray.remote(list_processes)
+    for module in (dump_stacks, memory):  # the workers cannot import them
+        import_module("ray.cloudpickle").register_pickle_by_value(module)
+    task = ray.remote(inspect_pod)
     references = {
         task.options(
             num_cpus=0,
@@ -100,14 +107,30 @@ def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -
     for each in ready:
         pod = references[each]["NodeManagerHostname"]
         try:
-            found, missing[references[each]["NodeID"]] = ray.get(each)
+            found, missing[references[each]["NodeID"]], used = ray.get(each)
         except Exception as error:  # the node was lost meanwhile
             problems.append(f"pod {pod}: {type(error).__name__}")
             continue
         if found:
             named = ", ".join(found[:MAX_NAMED])
             problems.append(f"pod {pod} has {len(found)} processes of an earlier program: {named}")
+        elif used:
+            problems.append(f"the memory of GPUs in pod {pod} is in use: {', '.join(used)}")
     return sorted(problems), missing
+
+
+def inspect_pod() -> tuple[list[str], int, list[str]]:
+    """Return what list_processes and list_used_devices do, of this pod."""
+    return (*list_processes(), list_used_devices())
+
+
+def list_used_devices() -> list[str]:
+    """The memory in use of each NVIDIA GPU that is not free. Empty without nvidia-smi."""
+    return [
+        f"{each.used / GIB:.1f} of {each.total / GIB:.1f} GiB"
+        for each in measure_devices()
+        if each.share > MAX_USED_SHARE
+    ]
 
 
 def list_processes() -> tuple[list[str], int]:

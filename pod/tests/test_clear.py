@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlt_pod.clear import find_own, find_stale_nodes
+from rlt_pod.clear import find_own, find_stale_nodes, list_used_devices
 from rlt_pod.prestart import LIMIT
 
 RAYLET = """
@@ -82,6 +82,26 @@ def test_processes_that_are_not_rays_are_found(children: list[str], variables: d
 def test_the_processes_that_the_next_program_lacks_are_counted(children: list[str], missing: int) -> None:
     """A process without a task counts before its imports, too."""
     assert look(children, {}, **{LIMIT: "3"})[1] == missing
+
+
+@pytest.mark.parametrize(
+    ("output", "used"),
+    [
+        ("312, 81559\n4, 81559\n", []),
+        ("312, 81559\n71680, 81920\n", ["70.0 of 80.0 GiB"]),
+        ("[N/A], [N/A]\n", []),
+    ],
+    ids=["free", "used", "unknown"],
+)
+def test_a_gpu_whose_memory_is_in_use_is_not_free(
+    output: str, used: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program has the output of nvidia-smi, which this machine does not have."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nprintf '{output}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert list_used_devices() == used
 
 
 def look(children: list[str], variables: dict[str, str], **environment: str) -> list[Any]:

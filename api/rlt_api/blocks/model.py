@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from rlt_api.model import ApiModel, Positive, cel
 
 ModelPath = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
-"""A folder in the pods or a prefix of a bucket with a Hugging Face model, or a name on the Hugging Face hub."""
+"""A folder in the pods, a prefix of a bucket or an image with a Hugging Face model, or a name on its hub."""
 
 
 class SeededModel(ApiModel):
@@ -70,7 +70,8 @@ class Model(ApiModel):
 
     path: ModelPath | None = None
     """A folder in the pods with a Hugging Face model and tokenizer, a prefix of a bucket such as s3://models/Qwen3-8B,
-    or a name on the Hugging Face hub."""
+    an image whose file system has the files such as oci://registry.example.com/models/qwen3-8b:v1, or a name on the
+    Hugging Face hub. Pods mount an image as a volume, for which the cluster needs Kubernetes' feature ImageVolume."""
     from_seed: SeededModel | None = None
     """A small Qwen3 with random weights from a seed and a byte-level tokenizer, for demonstrations and tests."""
     revision: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None

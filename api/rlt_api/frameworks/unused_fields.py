@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from rlt_api.blocks.training import Training
 from rlt_api.frameworks.mapping import Setting
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.model_images import IMAGE_SCHEME
 from rlt_api.spec.objects import SCHEME
 
 Unused = tuple[str, bool, str]
@@ -23,7 +24,7 @@ def warn_unused(spec: RLTrainingJobSpec, list_own: Callable[[RLTrainingJobSpec],
 def warn_remote_code(spec: RLTrainingJobSpec, title: str) -> Iterator[str]:
     """Warn about trustRemoteCode false for a framework that always runs the model's code."""
     model = spec.model
-    if model and not model.trust_remote_code and not (model.path or "").startswith(("/", SCHEME)):
+    if model and not model.trust_remote_code and not (model.path or "").startswith(("/", SCHEME, IMAGE_SCHEME)):
         yield f"spec.model.trustRemoteCode: false: {title} always runs code from the model's repository; use a folder"
 
 

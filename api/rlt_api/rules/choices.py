@@ -8,6 +8,7 @@ from rlt_api.findings.factors import nearest_multiples
 from rlt_api.findings.finding import Finding, use
 from rlt_api.findings.kinds import effect_only_with, exactly_one, not_divisor, not_used, only_for, replaceable
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.model_images import IMAGE_SCHEME
 from rlt_api.spec.objects import SCHEME
 from rlt_api.spec.worker_groups import has_engines
 
@@ -26,7 +27,7 @@ def validate_model_source(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         value = "none" if model.path is None else "both"
         fields = ("spec.model.path", "spec.model.fromSeed")
         yield exactly_one("spec.model", given, of="path and fromSeed", value=value, rule=rule, involved=fields)
-    if model.revision and (model.from_seed or (model.path or "").startswith(("/", SCHEME))):
+    if model.revision and (model.from_seed or (model.path or "").startswith(("/", SCHEME, IMAGE_SCHEME))):
         hub = "models on the Hugging Face hub"
         instead = "set path to the name of a model on the hub"
         involved = ("spec.model.path",)

@@ -11,6 +11,7 @@ from rlt_api.blocks.evaluation import EvaluationData
 from rlt_api.findings.finding import Finding, printable, use
 from rlt_api.rules.evaluation import list_suite_data
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.model_images import IMAGE_SCHEME, is_image_url
 from rlt_api.spec.objects import SCHEME, is_object_url
 
 HUB_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95})?")
@@ -25,12 +26,14 @@ WEIGHT_FILES = (".safetensors", ".bin", ".gguf", ".pt", ".pth", ".ckpt", ".json"
 VOLUME = "put it on a volume of spec.storage, and use its absolute path in the pods"
 NO_PATH = "is neither an absolute path in the pods nor a URL s3://BUCKET/KEY"
 NO_URL = "is not the URL of objects"
+NO_IMAGE = "is not the name of an image"
+IMAGE_FIX = "write oci://HOST/NAME[:TAG][@sha256:DIGEST], with a dot or a port in HOST and NAME in lower case"
 URL_FIX = "write s3://BUCKET/KEY, with letters, digits and -_.=+@ in the key"
 
 
 def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """model.path, critic.modelPath, distillation.modelPath and rewards[].model must be absolute paths in the pods,
-    prefixes of a bucket (s3://bucket/prefix), or names on the Hugging Face hub."""
+    prefixes of a bucket (s3://bucket/prefix), images (oci://host/name), or names on the Hugging Face hub."""
     critic = spec.algorithm.critic
     distillation = spec.algorithm.distillation
     paths = {
@@ -48,12 +51,18 @@ def validate_model_path(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             edits = use(field, folder) if has_folder else ()
             yield Finding(field, printable(path), message, fix, rule="model-path", edits=edits)
             continue
-        if path is None or path.startswith("/") or is_object_url(path) or is_hub_name(path):
+        if path is None or path.startswith("/") or is_object_url(path) or is_image_url(path) or is_hub_name(path):
+            continue
+        if path.startswith(IMAGE_SCHEME):
+            yield Finding(field, printable(path), NO_IMAGE, IMAGE_FIX, rule="model-path")
             continue
         if path.startswith(SCHEME):
             yield Finding(field, printable(path), NO_URL, URL_FIX, rule="model-path")
             continue
-        message = "is neither an absolute path in the pods, nor a prefix of a bucket (s3://), nor a name on the hub"
+        message = (
+            "is neither an absolute path in the pods, nor a prefix of a bucket (s3://), nor an image (oci://), nor a "
+            "name on the hub"
+        )
         name, revision = find_hub_name(path)
         fix = f"use {name}" if name else f"{VOLUME}, or the name on the hub"
         if name and revision and field == "spec.model.path":

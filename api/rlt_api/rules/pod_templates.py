@@ -26,7 +26,9 @@ Allowed = Check | dict[str, "Allowed"] | list["Allowed"]
 MAX_FINDINGS = 20
 """Maximum number of findings for one podTemplate."""
 
-RESERVED_VOLUMES = re.compile("shared-memory|storage|training-config|ray-token|model-cache|(functions|host)-[0-9]+")
+RESERVED_VOLUMES = re.compile(
+    "shared-memory|storage|training-config|ray-token|model-cache|(functions|host|model)-[0-9]+"
+)
 """Names of the operator's volumes. Another volume of that name would replace the operator's."""
 RESERVED_DOMAINS = {
     *("rlt.dev", "ray.io"),

@@ -9,6 +9,7 @@ from rlt_api.model import quantity_value
 from rlt_api.rules.memory_parts import GIB, Part
 from rlt_api.rules.model_size import model_size
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.model_images import IMAGE_SCHEME
 from rlt_api.spec.objects import SCHEME, find_root
 
 CHECKPOINT_BYTES = 12
@@ -77,7 +78,7 @@ def _is_on_volume(spec: RLTrainingJobSpec) -> bool:
     folder = storage.hf_home
     if path.startswith(("/", SCHEME)):
         folder = find_root(spec) if path.startswith(SCHEME) else path
-    if not path or (folder is None and storage.model_cache is not None):
+    if not path or path.startswith(IMAGE_SCHEME) or (folder is None and storage.model_cache is not None):
         return False
     return folder is None or f"{folder}/".startswith(f"{storage.mount_path.rstrip('/')}/")
 

@@ -95,14 +95,14 @@ def _has_cache(spec: RLTrainingJobSpec) -> bool:
 
 
 def _find(spec: Mapping[str, Any]) -> Iterator[ObjectPath]:
-    for field, kind, owner, key in _list_places(spec):
+    for field, kind, owner, key in list_places(spec):
         path = owner[key] if isinstance(key, int) else owner.get(key)
         if isinstance(path, str) and path.startswith(SCHEME):
             yield ObjectPath(field, path, kind, owner, key)
 
 
-def _list_places(spec: Mapping[str, Any]) -> Iterator[tuple[str, Kind, Any, str | int]]:
-    """Yield the field of each path, what it is, the part of the spec that has it, and its key there."""
+def list_places(spec: Mapping[str, Any]) -> Iterator[tuple[str, Kind, Any, str | int]]:
+    """Yield the field of each path in a spec in JSON, what it is, the part that has it, and its key there."""
     algorithm = spec.get("algorithm") or {}
     yield "spec.model.path", "model", spec.get("model") or {}, "path"
     for name in ("critic", "distillation"):

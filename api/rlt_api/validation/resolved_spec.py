@@ -23,6 +23,7 @@ from rlt_api.schema.normalize import normalize
 from rlt_api.spec.hub_downloads import build_download_steps
 from rlt_api.spec.immutability import IMMUTABLE_BLOCKS
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.model_images import replace_by_mounts
 from rlt_api.spec.objects import build_object_step, find_root, replace_by_files
 from rlt_api.spec.runtime import resolve
 from rlt_api.spec.training_config import PRESET_REWARD
@@ -106,6 +107,7 @@ def _add_dependent_defaults(resolved: dict[str, Any], spec: RLTrainingJobSpec) -
         resolved["rewards"] = [Reward(name=PRESET_REWARD[spec.data.preset]).model_dump(mode="json", by_alias=True)]
     if spec.training.ppo_mini_batch_size is None:
         resolved["training"]["ppoMiniBatchSize"] = spec.training.train_batch_size
+    replace_by_mounts(resolved)
     downloads = build_download_steps(spec)
     if objects := build_object_step(spec):
         given = len(spec.framework.prepare)

@@ -43,6 +43,7 @@ def run_steps(settings: Settings, model: str, title: str, steps: int, rollout: d
             "ppoMiniBatchSize": prompts,
             "useDynamicBsz": True,
             "ppoMaxTokenLenPerDevice": settings.choose(16_384, 64),
+            "useTorchCompile": settings.choose(True, False),  # the defaults
         },
         rollout={
             "engine": "vllm",

@@ -12,6 +12,7 @@ from rlt_api.blocks.storage import Storage
 from rlt_api.frameworks.replaceable_pods import find_replaceable_group
 from rlt_api.rules.shared_memory import size_shared_memory, size_worker_shared_memory
 from rlt_api.spec.job_spec import RLTrainingJobSpec
+from rlt_api.spec.model_images import find_mount, list_images
 from rlt_api.spec.training_config import CONFIG_DIRECTORY, PROGRAMS_PATH
 from rlt_api.status.network import NetworkAttachment, NetworkStatus
 from rlt_core import names
@@ -208,6 +209,8 @@ def _build_container(
     mounts += [*build_ray_token_mounts(spec), *build_function_mounts(spec)]
     if cache := spec.storage.model_cache:
         mounts.append({"name": "model-cache", "mountPath": cache.mount_path, "readOnly": cache.read_only})
+    images = enumerate(list_images(spec))
+    mounts += [{"name": f"model-{n}", "mountPath": find_mount(each), "readOnly": True} for n, each in images]
     return {
         "name": name,
         "image": spec.cluster.image,
@@ -275,6 +278,9 @@ def _build_volumes(job: Job, spec: RLTrainingJobSpec, shared_bytes: int) -> list
     volumes += [*build_ray_token_volumes(job, spec), *build_function_volumes(spec)]
     if cache := storage.model_cache:
         volumes.append({"name": "model-cache", **_build_pvc_source(cache.claim_name, read_only=cache.read_only)})
+    for number, image in enumerate(list_images(spec)):
+        source = {"reference": image, "pullPolicy": spec.cluster.image_pull_policy}
+        volumes.append({"name": f"model-{number}", "image": source})
     return volumes
 
 
