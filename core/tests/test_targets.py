@@ -305,6 +305,11 @@ def test_fields_of_kubernetes_are_named() -> None:
     assert fields == ["spec.scheduling.queueName", "spec.cluster.workers[0].podTemplate", "spec.storage.claimName"]
 
 
+def test_the_image_of_a_model_is_named() -> None:
+    (warning,) = find_left_out(decide("sum", {**BUILTIN, "model": {"path": "oci://ghcr.io/a/tiny:v1"}}), "slurm")
+    assert warning.startswith("the image ghcr.io/a/tiny:v1 is not mounted: copy its files")
+
+
 @pytest.mark.parametrize("target", NEEDS_SCHEDULER)
 def test_fields_that_need_a_scheduler_are_named_where_there_is_none(target: str) -> None:
     policy = {"maxDisruptions": 3, "keepClusterSeconds": 600, "excludeFaultyNodes": True}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlt_api.spec.model_images import find_mount, list_images
+from rlt_api.spec.model_images import list_images
 from rlt_core.children.function_files import list_function_maps
 from rlt_core.children.sandboxes import get_sandbox
 from rlt_core.job import Job
@@ -70,7 +70,7 @@ def find_left_out(job: Job, target: str) -> Iterator[str]:
     for variable in (each for each in job.spec.cluster.env if each.value is None):
         yield f"spec.cluster.env: {variable.name} is not read from Kubernetes: set it in your environment"
     for image in list_images(job.spec):
-        yield f"the image {image} is not mounted: copy its files to {find_mount(image)} on each machine"
+        yield f"the image {image} is not mounted: copy its files to the shared folder, and use their path"
     for name in list_function_maps(job.spec):
         yield f"the ConfigMap {name} with user-defined functions is not read: copy its files to /etc/rlt-functions"
 
