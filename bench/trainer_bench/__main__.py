@@ -1,6 +1,6 @@
 """`python -m trainer_bench`: measure, write out/bench-trainer.json and the table of docs/performance.md.
 
-Each row is measured in its own process. With --rows, the other rows of the table stay as they are.
+Each row is measured in its own process, and written at once. With --rows, the other rows of the table stay as they are.
 """
 
 from __future__ import annotations
@@ -37,8 +37,14 @@ def main() -> None:
         lines.append(f"{render_row(row)} {datetime.now(UTC):%Y-%m-%d}, {seconds:.0f} s |")
         print(lines[-1], flush=True)
         write_json(found, ROOT / "out/bench-trainer.json")
-    kept = read_table(COMMAND) if chosen else ""
-    write_table(COMMAND, f"{describe_machine()}.\n\n{merge(kept, lines)}")
+        write(merge(read_table(COMMAND), lines))  # a later row can fail
+    if not chosen:
+        write(merge("", lines))
+
+
+def write(table: str) -> None:
+    """Write the table to the page."""
+    write_table(COMMAND, f"{describe_machine()}.\n\n{table}")
 
 
 def measure(name: str) -> tuple[Row, float]:
