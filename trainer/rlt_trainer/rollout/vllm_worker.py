@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from rlt_trainer.host_memory import keep_freed_memory
 from rlt_trainer.rollout.expert_stacks import iterate_experts
 from rlt_trainer.rollout.open_receiver import open_receiver
 from rlt_trainer.rollout.vllm_adapters import Adapters, build_lora_request
@@ -76,7 +75,6 @@ class WorkerExtension:
 
     def open_weight_channel(self, addresses: Sequence[Mapping[str, Any]]) -> None:
         """Open the channel at the address of this worker's device, given by the fields of its class."""
-        keep_freed_memory(self.device)
         self._weight_channel = open_receiver(parse_address(addresses[self.rank]), self.device)
 
     def load_policy_weights(self) -> PackedReceived:

@@ -41,7 +41,6 @@ from rlt_trainer.cluster.stack_signal import write_stacks_on_signal
 from rlt_trainer.cluster.successor import start_successor
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.tokenizer import load_tokenizer
-from rlt_trainer.host_memory import keep_freed_memory
 from rlt_trainer.policy.config import load_image_processor, resolve_critic_model, resolve_teacher_model
 from rlt_trainer.policy.mesh import create_mesh, set_collective_timeout
 from rlt_trainer.policy.model_files import DTYPES, prepare_model_files
@@ -115,7 +114,6 @@ class TrainWorker:
         use_interface_of(self._address)
         if not self._on_gpu:
             torch.set_num_threads(self._config.cpus_per_worker)
-        keep_freed_memory(self._device)
         store.set_timeout(self._timeout)
         dist.init_process_group(
             "nccl" if self._on_gpu else "gloo",
