@@ -24,10 +24,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rlt_pod import dump_stacks
+from rlt_pod import device_memory, dump_stacks
+from rlt_pod.device_memory import measure_devices
 from rlt_pod.dump_stacks import NO_PRELOAD, count_ancestors, read_command_line, read_processes, read_status
-from rlt_pod.preflight.facts import memory
-from rlt_pod.preflight.facts.memory import measure_devices
 from rlt_pod.prestart import LIMIT, start_processes
 
 TIMEOUT_S = 60.0
@@ -89,7 +88,7 @@ def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -
     Also, by the ID of the node, how many processes for actors it had when its pod started and lacks now.
     """
     strategies = import_module("ray.util.scheduling_strategies")
-    for module in (dump_stacks, memory):  # the workers cannot import them
+    for module in (dump_stacks, device_memory):  # the workers cannot import them
         import_module("ray.cloudpickle").register_pickle_by_value(module)
     task = ray.remote(inspect_pod)
     references = {

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from process_end import await_end
 
+from rlt_pod.device_memory import Use, parse_nvidia_smi
 from rlt_pod.preflight.expected import Engine, Trial
-from rlt_pod.preflight.facts.memory import Peak, Use, check_peaks, parse_cgroup, parse_nvidia_smi
+from rlt_pod.preflight.facts.memory import Peak, check_peaks, parse_cgroup
 from rlt_pod.preflight.trial.child import run_child
 from rlt_pod.preflight.trial.engine import Answer, ask_engine, check_answer, find_error
 from rlt_pod.preflight.trial.framework_trial import run_framework_trial

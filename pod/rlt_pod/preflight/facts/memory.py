@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlt_pod.device_memory import Use, measure_devices
 from rlt_pod.preflight.result import Result, format_gib, format_pods, passed, warned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 INTERVAL_S = 1.0
-QUERY_TIMEOUT_S = 10.0
 MAX_SHARE = 0.95
 """Above this share of the memory, a longer response or another batch may not fit."""
-MIB = 2**20
-NVIDIA_SMI = ("nvidia-smi", "--query-gpu=memory.used,memory.total", "--format=csv,noheader,nounits")
 CGROUPS = (
     (Path("/sys/fs/cgroup/memory.stat"), Path("/sys/fs/cgroup/memory.max"), ("anon", "shmem")),
     (
@@ -30,19 +26,6 @@ CGROUPS = (
 )
 """Statistics, limit, and the parts that the kernel cannot drop, in cgroup v2 and v1:
 https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files."""
-
-
-@dataclass(frozen=True)
-class Use:
-    """Memory in use, and its limit, in bytes."""
-
-    used: int
-    total: int
-
-    @property
-    def share(self) -> float:
-        """The share of the limit."""
-        return self.used / self.total
 
 
 @dataclass(frozen=True)
@@ -84,27 +67,6 @@ class MemoryWatch:
 def find_fullest(uses: Sequence[Use]) -> Use | None:
     """Return the use with the largest share. None: there is none."""
     return max(uses, key=lambda each: each.share, default=None)
-
-
-def measure_devices() -> list[Use]:
-    """Measure the NVIDIA GPUs of the pod; empty without nvidia-smi."""
-    if not shutil.which(NVIDIA_SMI[0]):
-        return []
-    try:
-        done = subprocess.run(NVIDIA_SMI, capture_output=True, text=True, timeout=QUERY_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return parse_nvidia_smi(done.stdout)
-
-
-def parse_nvidia_smi(output: str) -> list[Use]:
-    """Parse the output of NVIDIA_SMI, in MiB. Values that a GPU does not have are "[N/A]"."""
-    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
-    return [
-        Use(int(row[0]) * MIB, int(row[1]) * MIB)
-        for row in rows
-        if len(row) == 2 and all(cell.isdecimal() and int(cell) for cell in row)
-    ]
 
 
 def measure_container() -> Use | None:
