@@ -102,6 +102,9 @@ def test_a_rule_that_reads_the_invalid_field_is_not_applied() -> None:
     assert set(find_rules(**{"training.trainBatchSize": "250", "training.ppoMiniBatchSize": 64})) == {"schema"}
     misspelled = {"training.trainBatchSize": None, "training.trainBatchSise": 512, "training.ppoMiniBatchSize": 512}
     assert set(find_rules(**misspelled)) == {"schema"}
+    for unknown in ({"model": {"pathx": "s3://models/q"}}, {"data": {"presetx": "arithmetic"}}, {"evaluation": 3}):
+        secret = {"storage.secretName": "s3"}
+        assert set(find_rules(**unknown, **secret)) == {"schema"}, unknown
 
 
 @pytest.mark.parametrize(

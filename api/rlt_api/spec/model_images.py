@@ -46,5 +46,5 @@ def replace_by_mounts(resolved: Mapping[str, Any]) -> None:
 
 def _find_models(spec: Mapping[str, Any]) -> list[tuple[tuple[Any, str | int], str]]:
     """Return owner, key and value of each model's path."""
-    places = (((owner, key), owner.get(key)) for _, kind, owner, key in list_places(spec) if kind == "model")
+    places = (((owner, key), owner[key]) for _, kind, owner, key in list_places(spec) if kind == "model")
     return [(place, path) for place, path in places if isinstance(path, str)]

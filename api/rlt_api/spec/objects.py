@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlt_api.blocks.framework import PrepareStep
+from rlt_api.model import UnreadableFieldError
 from rlt_api.spec.hub_downloads import DOWNLOAD
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 
@@ -45,8 +46,15 @@ def is_object_url(path: str) -> bool:
 
 
 def list_objects(spec: RLTrainingJobSpec) -> list[ObjectPath]:
-    """List the paths of models, data and a checkpoint that begin with s3://."""
-    return list(_find(spec.model_dump(mode="json", by_alias=True, include=BLOCKS)))
+    """List the paths of models, data and a checkpoint that begin with s3://.
+
+    Raises UnreadableFieldError if the value of a path is unknown.
+    """
+    dumped = spec.model_dump(mode="json", by_alias=True, include=BLOCKS)
+    try:
+        return list(_find(dumped))
+    except KeyError as error:  # pydantic leaves out a field that was set aside
+        raise UnreadableFieldError(str(error)) from error
 
 
 def find_root(spec: RLTrainingJobSpec) -> str:
@@ -96,24 +104,30 @@ def _has_cache(spec: RLTrainingJobSpec) -> bool:
 
 def _find(spec: Mapping[str, Any]) -> Iterator[ObjectPath]:
     for field, kind, owner, key in list_places(spec):
-        path = owner[key] if isinstance(key, int) else owner.get(key)
+        path = owner[key]
         if isinstance(path, str) and path.startswith(SCHEME):
             yield ObjectPath(field, path, kind, owner, key)
 
 
 def list_places(spec: Mapping[str, Any]) -> Iterator[tuple[str, Kind, Any, str | int]]:
-    """Yield the field of each path in a spec in JSON, what it is, the part that has it, and its key there."""
-    algorithm = spec.get("algorithm") or {}
-    yield "spec.model.path", "model", spec.get("model") or {}, "path"
-    for name in ("critic", "distillation"):
-        yield f"spec.algorithm.{name}.modelPath", "model", algorithm.get(name) or {}, "modelPath"
-    for index, reward in enumerate(spec.get("rewards") or []):
-        yield f"spec.rewards[{index}].model", "model", reward, "model"
-    yield "spec.checkpoint.resumeFromPath", "checkpoint", spec.get("checkpoint") or {}, "resumeFromPath"
-    blocks = {"spec.data": spec.get("data")}
-    blocks |= {f"spec.evaluation[{n}].data": each.get("data") for n, each in enumerate(spec.get("evaluation") or [])}
-    for field, data in blocks.items():
-        yield f"{field}.path", "data", data or {}, "path"
-        files = (data or {}).get("files") or []
-        for index in range(len(files)):
+    """Yield the field of each path in a spec in JSON, what it is, the part that has it, and its key there.
+
+    Fields without a value are null. Raises KeyError if one is missing.
+    """
+    algorithm = spec["algorithm"]
+    owners: list[tuple[str, Kind, Any, str]] = [
+        ("spec.model", "model", spec["model"], "path"),
+        *((f"spec.algorithm.{name}", "model", algorithm[name], "modelPath") for name in ("critic", "distillation")),
+        *((f"spec.rewards[{index}]", "model", reward, "model") for index, reward in enumerate(spec["rewards"] or [])),
+        ("spec.checkpoint", "checkpoint", spec["checkpoint"], "resumeFromPath"),
+    ]
+    suites = [(f"spec.evaluation[{n}].data", each["data"]) for n, each in enumerate(spec["evaluation"] or [])]
+    for field, data in [("spec.data", spec["data"]), *suites]:
+        owners.append((field, "data", data, "path"))
+    for field, kind, owner, key in owners:
+        if owner is not None:
+            yield f"{field}.{key}", kind, owner, key
+    for field, data in [("spec.data", spec["data"]), *suites]:
+        files = data["files"] if data else None
+        for index in range(len(files or [])):
             yield f"{field}.files[{index}]", "data", files, index
