@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rlt.kube_context import KubeContext
+from rlt_cli import tunnel
 from rlt_cli.breakpoints import (
     TASKS,
     WORKERS,
@@ -131,14 +132,18 @@ async def test_the_tunnel_returns_all_bytes_of_several_connections() -> None:
         assert list(await asyncio.gather(send(port), send(port))) == [data, data]
 
 
-async def test_the_reason_of_a_closed_connection_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_the_reason_of_a_closed_connection_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the end of the connection, which the client can see first."""
+    printed = asyncio.Queue[str]()
+    monkeypatch.setattr(tunnel, "print_message", printed.put_nowait)
     async with echo_server() as remote:
         pass  # nothing listens there any more
     async with open_tunnel(build_local_relay("127.0.0.1", remote), 0) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
+        assert "the connection to the pod ended: ConnectionRefusedError" in await printed.get()
         writer.close()
-    assert "the connection to the pod ended: ConnectionRefusedError" in capfd.readouterr().err
+        await writer.wait_closed()
 
 
 @pytest.fixture(scope="module")
