@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from job_specs import BUILTIN, VERL, gpus, hub_model, merged
+from job_specs import BUILTIN, VERL, Json, gpus, hub_model, merged
 
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.model_images import is_image_url, list_images
@@ -16,7 +14,7 @@ IMAGE = "registry.example.com:5000/models/tiny:v1"
 MODEL = hub_model(f"oci://{IMAGE}")
 
 
-def resolve(*changes: dict[str, Any], job: dict[str, Any] = BUILTIN) -> RLTrainingJobSpec:
+def resolve(*changes: Json, job: Json = BUILTIN) -> RLTrainingJobSpec:
     """The resolved spec of a valid job."""
     spec = merged(job, {name: value for change in changes for name, value in change.items()})
     assert not validate_job("x", spec).findings
