@@ -204,14 +204,11 @@ ObjectName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=1024)]
 """The URL of an HTTP server."""
 
-RegistryUrl = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^oci://([a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]{1,5})?|[a-z0-9-]+:[0-9]{1,5})"
-        r"(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$",
-        max_length=512,
-    ),
-]
+REGISTRY_URL = (
+    r"^oci://([a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]{1,5})?|[a-z0-9-]+:[0-9]{1,5})"
+    r"(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)+(:[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
+)
+RegistryUrl = Annotated[str, StringConstraints(pattern=f"{REGISTRY_URL}$", max_length=512)]
 """An image in a registry: oci://HOST/NAME[:TAG]. A host without a dot has a port."""
 
 Positive = Annotated[int, Field(ge=1, le=2**31 - 1)]

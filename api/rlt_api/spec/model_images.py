@@ -9,15 +9,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlt_api.model import RegistryUrl
+from rlt_api.model import REGISTRY_URL
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.objects import BLOCKS, list_places
 
 IMAGE_SCHEME = "oci://"
 ROOT = "/mnt/model-images"
 """Folder of the mounts. A mount is ROOT/IMAGE, with + in place of :, which the paths of mounts cannot contain."""
-DIGEST = r"(@sha256:[0-9a-f]{64})?$"
-URL = re.compile(str(RegistryUrl.__metadata__[0].pattern).removesuffix("$") + DIGEST, re.ASCII)  # type: ignore[attr-defined]
+URL = re.compile(rf"{REGISTRY_URL}(@sha256:[0-9a-f]{{64}})?", re.ASCII)
 
 
 def is_image_url(path: str) -> bool:
