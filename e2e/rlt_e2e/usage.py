@@ -76,6 +76,7 @@ def reserve(cluster: Cluster, namespace: str, job: Job) -> None:
     )
     spec: dict[str, Any] = job["spec"]
     spec["model"] |= {"dtype": "float32", "enableGradientCheckpointing": False, "useRemovePadding": False}
+    spec["training"] |= {"useTorchCompile": False}
     spec["rollout"] |= {"freeCacheEngine": False}
     for group in spec["cluster"]["workers"]:
         group["accelerator"] = {"resourceName": GPU, "count": 1}

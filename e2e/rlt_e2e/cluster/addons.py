@@ -19,7 +19,8 @@ MOUNTED = tuple(REPOSITORY / name for name in (".venv", "trainer", "api", "pod")
 
 COMPILED = cache_folder() / "compiled"
 COMPILED_IN_PODS = Path("/var/cache/rlt-compiled")
-"""Writable in these containers: what one pod compiles serves the next. torch and vLLM key the files by content."""
+"""Writable in these containers, a folder for each user: what one pod compiles serves the next. torch and vLLM key the
+files by content."""
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT")
 
 TRAINER_IMAGES = "localhost/rlt-trainer:"
@@ -101,9 +102,10 @@ def environment_policy() -> list[dict[str, object]]:
     )
 
     def variables(field: str) -> str:
-        values = {name: COMPILED_IN_PODS / name.lower() for name in CACHE_VARIABLES}
+        user = f"{_cel(COMPILED_IN_PODS)} + '/' + string(object.spec.?securityContext.?runAsUser.orValue(0))"
+        values = {name: f"{user} + {_cel('/' + name.lower())}" for name in CACHE_VARIABLES}
         return ", ".join(
-            f"Object.spec.{field}.env{{name: {_cel(name)}, value: {_cel(value)}}}" for name, value in values.items()
+            f"Object.spec.{field}.env{{name: {_cel(name)}, value: {value}}}" for name, value in values.items()
         )
 
     def containers(field: str) -> str:
