@@ -1,6 +1,6 @@
 """The check for processes of an earlier attempt on the same Ray cluster, which runs beside the imports of the driver.
 
-It is a process of its own, because Ray pickles the functions of its `__main__` alone by value.
+The check is a separate process, because Ray pickles only the functions of `__main__` by value.
 """
 
 from __future__ import annotations
