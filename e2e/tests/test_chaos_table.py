@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from rlt_e2e.chaos.__main__ import select
-from rlt_e2e.chaos.faults import FAULTS
-from rlt_e2e.chaos.measure import Outcome
+from rlt_e2e.chaos.faults import FAULTS, Fault, Injected
+from rlt_e2e.chaos.measure import Outcome, Result, Run, measure
 from rlt_e2e.chaos.table import MARK, render, write_page
 
 RANK = Outcome(
@@ -76,6 +77,40 @@ def test_the_page_keeps_its_text_and_rows_and_lists_every_fault(tmp_path: Path) 
 
 def test_an_unknown_fault_is_rejected_with_the_known_ones() -> None:
     assert [fault.name for fault in select("drain,rank")] == ["drain", "rank"]
-    assert len(select("")) == len(FAULTS) == 22
+    assert len(select("")) == len(FAULTS) == 25
     with pytest.raises(ValueError, match=r"FAULTS=rank,fire: no fault is named fire: use rank, rank-in-place, "):
         select("rank,fire")
+
+
+def build_run(injected: Injected) -> Run:
+    """Build a run with a step each second, and a rollout pod more from step 8 on. The injection begins after step 3."""
+    usage = {"acceleratorSeconds": 0, "by": {}, "days": []}
+    lines = [
+        (float(step), {"step": step, "timing_s/step": 3.0 if step == 7 else 1.0, "perf/rollout_pods": 2 + (step > 7)})
+        for step in range(1, 11)
+    ]
+    run = Run(0.0, {"status": {"phase": "Succeeded", "usage": usage}}, lines, injected=3.5)
+    run.injection = Future()
+    run.injection.set_result(injected)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("at", "serving", "recovered", "longest"),
+    [(None, 0, 0.5, 1.0), (None, 3, 4.5, 3.0), (4.5, 3, 3.5, 3.0), (4.5, 0, 0.5, 1.0)],
+)
+def test_times_are_from_the_fault_to_the_step_that_has_recovered(
+    monkeypatch: pytest.MonkeyPatch, at: float | None, serving: int, recovered: float, longest: float
+) -> None:
+    monkeypatch.setattr("rlt_e2e.usage.compute_error", lambda job, held: 0.0)
+    result = Result({}, "weights")
+    fault = Fault("scale-up", "", lambda target: Injected(""), serving_pods=serving)
+    outcome = measure(fault, build_run(Injected("", at=at)), result, result)
+    assert (outcome.recovered_s, outcome.longest_step_s, outcome.median_step_s) == (recovered, longest, 1.0)
+
+
+def test_a_job_without_the_new_rollout_pod_has_not_recovered() -> None:
+    result = Result({}, "weights")
+    fault = Fault("scale-up", "", lambda target: Injected(""), serving_pods=4)
+    with pytest.raises(ValueError, match="no step had 4 rollout pods"):
+        measure(fault, build_run(Injected("")), result, result)

@@ -33,21 +33,23 @@ def main() -> None:
     layout = Layout.numbered(arguments.cluster, nodes=NODES)
     cluster = Cluster.up(nodes=NODES, state=layout.state, first_port=layout.first_port, subnet=layout.subnet)
     install_operator(cluster)
-    undisturbed: dict[int, Result] = {}
+    undisturbed: dict[bool, Result] = {}
+    """By whether the engines have their own pods. Their number does not change the result."""
     failed = []
     RESULTS.parent.mkdir(exist_ok=True)
     for fault in faults:
         pods = fault.rollout_pods
-        if pods not in undisturbed:
-            name = f"undisturbed-{pods}" if pods else "undisturbed"
-            _, undisturbed[pods] = run_job(cluster, name, None, rollout_pods=pods)
+        is_separate = pods > 0
+        if is_separate not in undisturbed:
+            name = "undisturbed-separate" if is_separate else "undisturbed"
+            _, undisturbed[is_separate] = run_job(cluster, name, None, rollout_pods=pods)
         try:
             run, result = run_job(cluster, fault.name, fault, rollout_pods=pods)
+            outcome = measure(fault, run, result, undisturbed[is_separate])
         except (ValueError, TimeoutError) as error:
             print(f"{fault.name:12} ended with an error: {error}", flush=True)
             failed.append(fault.name)
             continue
-        outcome = measure(fault, run, result, undisturbed[pods])
         print(describe_outcome(outcome), flush=True)
         record(outcome)
         if not outcome.is_survived:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
-from typing import Literal
+from typing import Any, Literal
 
 from rlt_e2e.chaos import partition, tenants, volume
-from rlt_e2e.chaos.pods import Pod, Target, kill_process, list_pods
+from rlt_e2e.chaos.pods import Pod, Target, kill_process, list_pods, stop_in_call
 from rlt_e2e.cluster import Cluster, control_plane, processes
 from rlt_e2e.cluster.programs import obtain_programs
 from rlt_e2e.installation import RELEASE, SYSTEM_NAMESPACE
+from rlt_e2e.jobs import EVENT_TIMEOUT_S, await_job
 
 API_SERVER_STOPPED_S = 60.0
 OPERATOR_KILLS = 20
 OPERATOR_KILLED_FOR_S = 90.0
+SCALED_PODS = 3
+"""The number of rollout pods after a pod was added."""
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
@@ -33,6 +37,8 @@ class Injected:
     victim: str
     named_by: tuple[str, ...] = ()
     """Texts of the status that name the fault. Empty: the job is not affected, and there is nothing to name."""
+    at: float | None = None
+    """When, from time.monotonic. None: when the injection began."""
     respond: Callable[[], None] = nothing
     """What a user does when the status has named the fault, or what ends the fault then."""
     clean: Callable[[], None] = nothing
@@ -49,8 +55,10 @@ class Fault:
     inject: Callable[[Target], Injected]
     rollout_pods: int = 0
     """Number of pods with a rollout engine. 0: the engines are in the pods of the train workers."""
-    min_rollout_pods: int | None = None
-    """minReplicas of their group."""
+    rollout_group: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of their group."""
+    serving_pods: int = 0
+    """The job has recovered when a step has this number of pods with a rollout engine. 0: at the next step."""
     restart_policy: Literal["InPlace", "Recreate"] = "Recreate"
     """Where the next attempt runs."""
     volume_mb: int | None = None
@@ -78,6 +86,40 @@ def kill_engine(target: Target) -> Injected:
     pod = next(pod for pod in target.workers() if "-rollout-" in pod.name)
     kill_process(target.layout, pod, "ray::RolloutWorker")
     return Injected(f"rollout worker in pod {pod.name}")
+
+
+def kill_engine_in_sync(target: Target) -> Injected:
+    """SIGKILL to the process of a rollout worker while rank 0 sends weights to all of them. It cannot end the transfer
+    before: it is stopped for this moment. The others must not wait for the killed one."""
+    sender = next(pod for pod in target.workers() if "-train-" in pod.name)
+    receiver = next(pod for pod in target.workers() if "-rollout-" in pod.name)
+    with stop_in_call(target.layout, sender, "TrainWorker", "send_weights"):
+        kill_process(target.layout, receiver, "ray::RolloutWorker")
+        killed = time.monotonic()
+    return Injected(f"rollout worker in pod {receiver.name}, which receives weights", at=killed)
+
+
+def add_rollout_pod(target: Target) -> Injected:
+    """Set rolloutReplicas as `rlt scale` does. The training continues until the new engine has the weights."""
+    began = time.monotonic()
+    patch = json.dumps({"spec": {"rolloutReplicas": SCALED_PODS}})
+    target.cluster.kubectl("-n", target.namespace, "patch", "rltrainingjob", target.job, "--type=merge", "-p", patch)
+    return Injected(f"rolloutReplicas {SCALED_PODS}", at=began)
+
+
+def await_autoscaling(target: Target) -> Injected:
+    """Nothing but to wait for the operator, which chooses a larger number of rollout pods."""
+    job = await_job(
+        target.cluster,
+        target.namespace,
+        target.job,
+        lambda job: job["status"].get("rolloutReplicas") == SCALED_PODS,
+        what=f"status.rolloutReplicas {SCALED_PODS}",
+        timeout_s=EVENT_TIMEOUT_S,
+    )
+    chosen = time.monotonic()
+    (finding,) = (each for each in job["status"]["findings"] if each["code"] == "GenerationBound")
+    return Injected(finding["evidence"], at=chosen)
 
 
 def delete_rollout_pod(target: Target) -> Injected:
@@ -222,7 +264,29 @@ FAULTS = (
         "two of three rollout pods are deleted, `minReplicas: 2`",
         delete_rollout_pods,
         rollout_pods=3,
-        min_rollout_pods=2,
+        rollout_group={"minReplicas": 2},
+    ),
+    Fault(
+        "engine-in-sync",
+        "one of four rollout engines is killed in a weight sync",
+        kill_engine_in_sync,
+        rollout_pods=4,
+    ),
+    Fault(
+        "scale-up",
+        "a rollout pod is added, until it generates",
+        add_rollout_pod,
+        rollout_pods=SCALED_PODS - 1,
+        rollout_group={"minReplicas": 1, "maxReplicas": SCALED_PODS},
+        serving_pods=SCALED_PODS,
+    ),
+    Fault(
+        "autoscale",
+        "the operator adds a rollout pod (`autoscale`), until it generates",
+        await_autoscaling,
+        rollout_pods=SCALED_PODS - 1,
+        rollout_group={"minReplicas": 1, "maxReplicas": SCALED_PODS, "autoscale": True},
+        serving_pods=SCALED_PODS,
     ),
     Fault("worker-pod", "a worker pod is deleted without a grace period", kill_worker_pod),
     Fault(

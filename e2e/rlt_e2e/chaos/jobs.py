@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rlt_e2e.jobs import Job, build_learning_job
 
 STEPS = 60
@@ -15,13 +18,13 @@ def build_job(
     *,
     workers: int = 2,
     rollout_pods: int = 0,
-    min_rollout_pods: int | None = None,
+    rollout_group: Mapping[str, Any] | None = None,
     restart_policy: str = "Recreate",
 ) -> Job:
     """Train workers with an engine each.
 
-    `rollout_pods`: one train worker instead, and this number of engines in their own pods. `min_rollout_pods`:
-    minReplicas of their group.
+    `rollout_pods`: one train worker instead, and this number of engines in their own pods. `rollout_group`: fields of
+    their group. With autoscale, a rule proposes more pods some steps after FAULT_AFTER.
     """
     job = build_learning_job(name, steps=STEPS, save_freq=SAVE_FREQ, workers=workers)
     spec = job["spec"]
@@ -30,7 +33,9 @@ def build_job(
         (group,) = spec["cluster"]["workers"]
         spec["rollout"] |= {"mode": "separate", "workerGroup": "rollout"}
         pods = {"train": 1, "rollout": rollout_pods}
-        spec["cluster"]["workers"] = [{**group, "name": name, "replicas": count} for name, count in pods.items()]
-    if min_rollout_pods:
-        spec["cluster"]["workers"][1]["minReplicas"] = min_rollout_pods
+        train, rollout = ({**group, "name": name, "replicas": count} for name, count in pods.items())
+        small = {**group["resources"], "cpu": "500m"}  # so that four of them fit on the nodes
+        spec["cluster"]["workers"] = [train, {**rollout, "resources": small, **(rollout_group or {})}]
+        always = {"threshold": 0.01, "steps": FAULT_AFTER + 2}
+        spec["observability"] = {"metricRules": {"generationBound": always}}
     return job

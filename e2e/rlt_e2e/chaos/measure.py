@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import statistics
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,8 @@ TIMEOUT_S = 900.0
 STATUS_INTERVAL_S = 1.0
 MEASURED = ("timing_s/", "timing_per_token_ms/", "perf/", "overlap_s/")
 """Metrics that depend on the speed of the machine. All others are deterministic."""
+STEP = "timing_s/step"
+PODS = "perf/rollout_pods"
 
 
 @dataclass
@@ -71,14 +74,18 @@ class Outcome:
     text: str
     """The text of the status that named it, or the last message of the job."""
     recovered_s: float | None
-    """The first step that finished after the fault or, if the attempt ended, in the next attempt. None for a fault that
-    accompanies the job from its start."""
+    """The first step that finished after the fault or, if the attempt ended, in the next attempt; with
+    Fault.serving_pods, the first one that has them. None for a fault that accompanies the job from its start."""
     lost_steps: int
     """Steps that were repeated."""
     same_result: bool
     took_s: float
     usage_error: float = 0.0
     """Difference between status.usage and the accelerator seconds that the pods held, as a share of these."""
+    median_step_s: float = 0.0
+    """Of the steps before the fault."""
+    longest_step_s: float = 0.0
+    """Of the steps from the fault until `recovered_s`."""
 
     @property
     def is_survived(self) -> bool:
@@ -108,8 +115,8 @@ def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: i
         volume.mount_everywhere(cluster.layout, folder, size_mb=fault.volume_mb)
         files = volume.locate(cluster.layout, folder)
     policy = fault.restart_policy if fault else "Recreate"
-    minimum = fault.min_rollout_pods if fault else None
-    job = build_job(name, rollout_pods=rollout_pods, min_rollout_pods=minimum, restart_policy=policy)
+    group = fault.rollout_group if fault else None
+    job = build_job(name, rollout_pods=rollout_pods, rollout_group=group, restart_policy=policy)
     usage.reserve(cluster, namespace, job)
     run = Run(time.monotonic(), job)
     try:
@@ -127,26 +134,37 @@ def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: i
 
 
 def measure(fault: Fault, run: Run, result: Result, expected: Result) -> Outcome:
-    """Compare a run with a fault with the undisturbed one."""
+    """Compare a run with a fault with the undisturbed one. Raises ValueError if no step had `fault.serving_pods`."""
     assert run.injected
     assert run.injection
     injected = run.injection.result()
-    since = max(run.injected, run.attempted or 0.0)
-    after = [arrived for arrived, _ in run.lines if arrived > since and not fault.from_start]
+    happened = injected.at or run.injected
+    since = max(happened, run.attempted or 0.0)
+    after = [
+        arrived
+        for arrived, line in run.lines
+        if arrived > since and not fault.from_start and line.get(PODS, 0) >= fault.serving_pods
+    ]
+    if fault.serving_pods and not after:
+        raise ValueError(f"no step had {fault.serving_pods} rollout pods")
+    before = [line[STEP] for arrived, line in run.lines if arrived <= happened]
+    until = [line[STEP] for arrived, line in run.lines if after and happened < arrived <= after[0]]
     compared = {step: expected.metrics.get(step) for step in result.metrics}  # a full volume loses lines
     return Outcome(
         fault=fault.name,
         victim=injected.victim,
         phase=run.job["status"]["phase"],
         attempts=[each["reason"] for each in run.job["status"].get("attempts", [])],
-        named_s=round(run.named - run.injected, 1) if run.named else None,
+        named_s=round(run.named - happened, 1) if run.named else None,
         expected=injected.named_by,
         text=run.text or describe(run.job),
-        recovered_s=round(after[0] - run.injected, 1) if after else None,
+        recovered_s=round(after[0] - happened, 1) if after else None,
         lost_steps=len(run.lines) - len({line["step"] for _, line in run.lines}),
         same_result=result.metrics == compared and result.weights == expected.weights,
         took_s=round(run.ended - run.began, 1),
         usage_error=round(usage.compute_error(run.job, run.held), 4),
+        median_step_s=round(statistics.median(before), 2) if before else 0.0,
+        longest_step_s=round(max(until), 2) if until else 0.0,
     )
 
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlt_e2e.cluster import Cluster, cgroups
 from rlt_e2e.cluster.layout import Layout
+
+CALL_TIMEOUT_S = 60.0
+"""Timeout for an actor's call of a method that each step calls."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,34 @@ def kill_process(layout: Layout, pod: Pod, title: str) -> None:
         raise ValueError(f"pod {pod.name} has no process {title!r}")
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def stop_in_call(layout: Layout, pod: Pod, actor: str, method: str) -> Iterator[None]:
+    """Stop the process of an actor in a pod while it runs a method, until the end of the block.
+
+    Ray writes the method into the command line of the process. Raises TimeoutError if the actor does not run it.
+    """
+    (pid,) = list_pids(layout, pod, f"ray::{actor}")
+    deadline = time.monotonic() + CALL_TIMEOUT_S
+    while True:
+        while f"ray::{actor}.{method}" not in _read(pid, "cmdline"):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{actor} in pod {pod.name} did not run {method} within {CALL_TIMEOUT_S:g} s")
+            time.sleep(0.001)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            while " T " not in _read(pid, "stat"):
+                time.sleep(0.001)
+            if f"ray::{actor}.{method}" in _read(pid, "cmdline"):
+                yield
+                return
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def _read(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
 
 
 def _parse(pod: dict[str, Any]) -> Pod:

@@ -24,10 +24,11 @@ def describe_outcome(outcome: Outcome) -> str:
     else:
         named = f"named after {outcome.named_s:.0f} s"
     recovered = "no step after it" if outcome.recovered_s is None else f"next step after {outcome.recovered_s:.0f} s"
+    longest = f"longest step {outcome.longest_step_s:.1f} s, median {outcome.median_step_s:.1f} s"
     result = "same result" if outcome.same_result else "OTHER RESULT"
     counted = f"usage {outcome.usage_error:+.1%}{'' if outcome.is_counted else ' NOT COUNTED'}"
     return (
-        f"{outcome.fault:12} {outcome.victim}: {named}, {recovered}, {outcome.lost_steps} steps repeated, "
+        f"{outcome.fault:12} {outcome.victim}: {named}, {recovered}, {longest}, {outcome.lost_steps} steps repeated, "
         f"{outcome.phase}, {result}, {counted}, {outcome.took_s:.0f} s in all\n             {outcome.text}"
     )
 
