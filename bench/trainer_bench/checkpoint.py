@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from typing import Any
 
 import torch
 from bench_report import Row
@@ -22,9 +23,15 @@ MAX_SHARE = 0.05
 
 
 def measure() -> Row:
-    """Compare the step after a save with the step after that."""
+    """Measure a save on a disk."""
+    return measure_stall("checkpoint")
+
+
+def measure_stall(what: str, **changes: Any) -> Row:
+    """Compare the step after a save with the step after that. `changes`: blocks of the config."""
     with tempfile.TemporaryDirectory() as folder:
-        worker = TrainWorker(build_config(folder, checkpoint={"asynchronous": True}), 0, 1, address=LOOPBACK)
+        config = build_config(folder, checkpoint={"asynchronous": True}, **changes)
+        worker = TrainWorker(config, 0, 1, address=LOOPBACK)
         worker.connect(worker.rendezvous())
         worker.load_models()
         worker.start_stage(1e-4)
@@ -44,7 +51,7 @@ def measure() -> Row:
     )
     share = (save + max(0.0, slower)) / step_s
     return Row(
-        "checkpoint: stall per save, asynchronous, as share of a step without generation",
+        f"{what}: stall per save, asynchronous, as share of a step without generation",
         f"under {MAX_SHARE:.0%}",
         f"{share:.1%} ({save * 1000:.0f} ms for the copy, {slower * 1000:+.0f} ms in the next step of {step_s:.2f} s)",
         share < MAX_SHARE,

@@ -14,6 +14,8 @@ ROWS = {
     "weight-sync-large-experts": "expert_sync:measure_bytes",
     "weight-sync-verified": "verified_sync:measure",
     "checkpoint": "checkpoint:measure",
+    "checkpoint-bucket": "bucket:measure",
+    "checkpoint-upload": "bucket:measure_upload",
     "passes": "passes:measure",
     "output-layer": "output_layer:measure",
     "driver": "driver_tokens:measure",

@@ -26,6 +26,7 @@ KEPT = merged(o.SPEC, {"storage": {"claimName": "runs"}})
 IN_BUCKET = merged(o.SPEC, {"storage": {"bucket": "s3://runs/x"}})
 RUN = "/mnt/rlt/runs/sum-11111111"
 ROTATED = merged(KEPT, {"checkpoint": {"saveFreq": 5, "maxToKeep": 2}})
+EXPORTED = {"checkpoint": {"path": "s3://runs/x/a/checkpoints", "exportedPath": "s3://runs/x/a/export/2"}}
 SAVED = {"checkpoint": {"latestStep": 20, "path": f"{RUN}/checkpoints"}}
 
 
@@ -40,9 +41,10 @@ def job(spec: Any = KEPT, status: Any = SAVED) -> Manifest:
         (
             job(IN_BUCKET),
             None,
-            "The model at the end of the job is in s3://runs/x/runs/sum-11111111/export",
+            "The model at the end .* will be in status.checkpoint.exportedPath",
             "status sum",
         ),
+        (job(IN_BUCKET, EXPORTED), None, "The model at the end .* is in s3://runs/x/a/export/2", "status sum"),
         (job(status={}), None, "status.checkpoint.latestStep is absent, and spec.checkpoint.saveFreq is -1", "status"),
         (job(), 30, "--step 30: job sum has checkpoints up to step 20", "rlt export sum --step 20"),
         (job(ROTATED), 10, "maxToKeep is 2, and job sum has saved step 20: step 10 has been deleted", "--step 20"),
@@ -54,6 +56,7 @@ def job(spec: Any = KEPT, status: Any = SAVED) -> Manifest:
     ids=[
         "no-volume",
         "bucket",
+        "bucket-at-the-end",
         "no-checkpoint",
         "later-step",
         "deleted",

@@ -90,7 +90,9 @@ def build_export_manifest(manifest: Manifest, step: int | None, kube_context: Ku
     if spec.storage.bucket:
         url = names.run_url(name, uid=job.uid, spec=spec)
         message = f"The checkpoints of job {name} are in {url}/checkpoints, and only those on a volume can be exported."
-        raise UnavailableError(f"{message} The model at the end of the job is in {url}/export.", next=status)
+        exported = job.status.checkpoint.exported_path if job.status.checkpoint else None
+        model = f"is in {exported}" if exported else "will be in status.checkpoint.exportedPath"
+        raise UnavailableError(f"{message} The model at the end of the job {model}.", next=status)
     if not spec.storage.outlives_pods:
         message = f"The checkpoints of job {name} end with its pods: spec.storage has neither claimName nor "
         raise UnavailableError(f"{message}storageClassName. Set one of them in a new job.", next=status)

@@ -55,11 +55,11 @@ def test_a_suspended_job_without_a_volume_resumes_from_its_bucket(
 
         run_rlt(cluster, "resume", name, "-n", namespace)
         done = await_condition(cluster, namespace, name, "Succeeded", timeout_s=START_TIMEOUT_S)
-        assert done["status"]["checkpoint"]["exportedPath"] == f"s3://{run}/export"
+        assert done["status"]["checkpoint"]["exportedPath"] == f"s3://{run}/export/2"
         objects = tmp_path / "objects" / run
         lines = (objects / "metrics.jsonl").read_text().splitlines()
         steps = job["spec"]["training"]["totalSteps"]
         assert [json.loads(line)["step"] for line in lines] == [*range(1, steps + 1)], "it resumed after its last step"
         assert (objects / f"checkpoints/step-{steps}/complete").exists()
-        assert (objects / "export/model.safetensors").exists()
+        assert (objects / "export/2/model.safetensors").exists()
         assert sorted(path.name for path in (objects / "executions").iterdir()) == ["1", "2"]

@@ -93,7 +93,7 @@ def test_a_run_without_a_volume_is_promoted_published_served_and_billed(
         repository = hub.repositories["lab/sums"]
         (_, revision) = repository.commits
         assert job["status"]["published"][0]["revision"] == revision
-        weights = (run / "export/model.safetensors").read_bytes()
+        weights = (run / "export/1/model.safetensors").read_bytes()
         assert repository.files["model.safetensors"] == weights
         assert (objects / "models/sums/model.safetensors").read_bytes() == weights
         assert (objects / "models/sums/rlt-published.json").exists()

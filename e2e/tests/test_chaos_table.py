@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlt_e2e.chaos.__main__ import select
+from rlt_e2e.chaos.bucket import find_unfinished
 from rlt_e2e.chaos.faults import FAULTS, Fault, Injected
 from rlt_e2e.chaos.measure import Outcome, Result, Run, measure
 from rlt_e2e.chaos.table import MARK, render, write_page
@@ -75,9 +76,21 @@ def test_the_page_keeps_its_text_and_rows_and_lists_every_fault(tmp_path: Path) 
     assert text.count("| not run |") == len(FAULTS) - 2
 
 
+def test_a_checkpoint_without_its_marker_is_found_while_it_is_the_latest(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "runs/sum-1/checkpoints"
+    for file in ("step-8/b/__0_0.distcp", "step-12/complete", "step-12/a/__0_0.distcp"):
+        (checkpoints / file).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoints / file).touch()
+    assert find_unfinished(tmp_path) is None, "retention has deleted the marker of step 8"
+    (checkpoints / "step-16/c").mkdir(parents=True)
+    assert find_unfinished(tmp_path) is None
+    (checkpoints / "step-16/c/.metadata").touch()
+    assert find_unfinished(tmp_path) == checkpoints / "step-16"
+
+
 def test_an_unknown_fault_is_rejected_with_the_known_ones() -> None:
     assert [fault.name for fault in select("drain,rank")] == ["drain", "rank"]
-    assert len(select("")) == len(FAULTS) == 25
+    assert len(select("")) == len(FAULTS) == 27
     with pytest.raises(ValueError, match=r"FAULTS=rank,fire: no fault is named fire: use rank, rank-in-place, "):
         select("rank,fire")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from email.utils import formatdate
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from folder_objects import FolderObjects
 from rlt_api.blocks.checkpoint import Checkpoint
 from rlt_trainer.bucket.check import check_bucket
 from rlt_trainer.bucket.command import measure_skew
-from rlt_trainer.bucket.folders import download_files, replace_folder, upload_folder
+from rlt_trainer.bucket.folders import download_files, upload_folder, upload_numbered
 from rlt_trainer.bucket.objects import BucketError
 from rlt_trainer.checkpoint import bucket_marks, marker
 from rlt_trainer.checkpoint.marker import DamagedCheckpointError
@@ -31,13 +33,21 @@ def objects(tmp_path: Path) -> FolderObjects:
     return FolderObjects(tmp_path / "bucket")
 
 
-def save(objects: FolderObjects, checkpoints: Path, step: int, *, content: str = "weights") -> None:
+def save(
+    objects: FolderObjects,
+    checkpoints: Path,
+    step: int,
+    *,
+    content: str = "weights",
+    folder: str = FOLDER,
+    check_lease: Callable[[], None] = lambda: None,
+) -> None:
     """Upload and commit a checkpoint of one file."""
     staged = checkpoints.with_name("staged")
     staged.mkdir(exist_ok=True)
     (staged / "__0_0.distcp").write_text(content)
-    files = upload_folder(objects, staged, bucket_marks.prefix_of(step) + FOLDER)
-    bucket_marks.commit(objects, checkpoints, step, FOLDER, files)
+    files = upload_folder(objects, staged, bucket_marks.prefix_of(step) + folder)
+    bucket_marks.commit(objects, checkpoints, step, folder, files, check_lease)
 
 
 def test_a_committed_checkpoint_is_downloaded_as_it_was(objects: FolderObjects, tmp_path: Path) -> None:
@@ -83,18 +93,36 @@ def test_an_object_of_another_size_makes_a_checkpoint_damaged(objects: FolderObj
         marker.verify(directory, marker.read_mark(directory))
 
 
-def test_an_existing_marker_of_another_execution_ends_this_one(objects: FolderObjects, tmp_path: Path) -> None:
-    save(objects, tmp_path / "first", 5)
-    before = objects.read("checkpoints/step-5/complete")
-    save(objects, tmp_path / "other", 4)
+@pytest.mark.parametrize("is_saved_before", [False, True])
+def test_a_marker_that_another_execution_has_put_a_moment_ago_ends_this_one(
+    objects: FolderObjects, tmp_path: Path, is_saved_before: bool
+) -> None:
+    """The other one starts after this one has looked for it."""
+    if is_saved_before:
+        save(objects, tmp_path / "other", 5)
+    other = partial(save, objects, tmp_path / "other", 5, content="other weights", folder="e5f6a7b8/")
     with pytest.raises(LeaseLostError, match="Another execution of this run has saved step 5"):
-        save(objects, tmp_path / "other", 5)  # its number is another one
-    assert objects.read("checkpoints/step-5/complete") == before
+        save(objects, tmp_path / "this", 5, folder="c9d0e1f2/", check_lease=other)
+    assert b"e5f6a7b8/" in (objects.read("checkpoints/step-5/complete") or b"")
+    assert objects.read("checkpoints/step-5/e5f6a7b8/__0_0.distcp") == b"other weights"
+
+
+def test_a_step_that_is_saved_again_keeps_its_checkpoint_until_the_new_one_is_complete(
+    objects: FolderObjects, tmp_path: Path
+) -> None:
+    save(objects, tmp_path / "first", 5)
+    before = objects.list("")
+
+    def check_lease() -> None:
+        assert before.items() <= objects.list("").items()
+
+    save(objects, tmp_path / "first", 5, content="new weights", folder="e5f6a7b8/", check_lease=check_lease)
+    assert objects.list("").keys() == {"checkpoints/step-5/complete", "checkpoints/step-5/e5f6a7b8/__0_0.distcp"}
 
 
 def test_a_file_that_another_program_has_replaced_is_not_committed(objects: FolderObjects, tmp_path: Path) -> None:
     with pytest.raises(BucketError, match=r"step-5/a1b2c3d4/__0_0\.distcp has None bytes instead of 7"):
-        bucket_marks.commit(objects, tmp_path / "first", 5, FOLDER, {"__0_0.distcp": 7})
+        bucket_marks.commit(objects, tmp_path / "first", 5, FOLDER, {"__0_0.distcp": 7}, lambda: None)
     assert objects.read("checkpoints/step-5/complete") is None
 
 
@@ -133,20 +161,35 @@ def test_files_are_downloaded_once_by_the_processes_of_a_node(objects: FolderObj
 
 
 def test_a_model_without_its_config_is_never_visible(objects: FolderObjects, tmp_path: Path) -> None:
-    model = tmp_path / "export"
-    model.mkdir()
-    for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        (model / name).write_text("1")
-    replace_folder(objects, model, "export/")
-    (model / "tokenizer.json").unlink()
-    replace_folder(objects, model, "export/")
-    assert objects.written[-1] == "export/config.json"
-    assert objects.deleted[-2:] == [["export/config.json"], [f"export/{name}" for name in sorted(objects_of_model())]]
-    assert objects.list("export/").keys() == {"export/config.json", "export/model.safetensors"}
+    """The last program deletes the models of earlier ones, and none of a later one."""
+    files = ["config.json", "model.safetensors", "tokenizer.json"]
+    for number in (9, 11, 10):
+        model = tmp_path / f"export/{number}"
+        model.mkdir(parents=True)
+        for name in files:
+            (model / name).write_text("1")
+        upload_numbered(objects, model)
+        assert objects.written[-1] == f"export/{number}/config.json"
+    assert objects.deleted[2:] == [["export/9/config.json"], [f"export/9/{name}" for name in files], [], []]
+    assert objects.list("export/").keys() == {f"export/{number}/{name}" for number in (10, 11) for name in files}
 
 
-def objects_of_model() -> list[str]:
-    return ["config.json", "model.safetensors", "tokenizer.json"]
+def test_results_that_a_run_removes_are_deleted_at_its_end(objects: FolderObjects, tmp_path: Path) -> None:
+    """A late delete of an earlier program would else remove the file that a later one writes again."""
+    run = RunDirectory(tmp_path / "run")
+    results = PublishedResults(objects, tmp_path / "run")
+    file = tmp_path / "run/evaluation/digits/step-1.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_text("samples")
+    results.upload()
+    file.unlink()
+    run.append_metrics(1, {"reward": 1.0})
+    results.upload()
+    assert objects.read("evaluation/digits/step-1.parquet") == b"samples"
+    assert not objects.deleted
+    with results.complete():
+        pass
+    assert objects.deleted == [["evaluation/digits/step-1.parquet"]]
 
 
 def test_results_are_complete_and_a_resumed_run_continues_them(objects: FolderObjects, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from rlt_pod.preflight.facts.bucket import measure_bucket
 from rlt_trainer.__main__ import TERMINATED
 from rlt_trainer.bucket import leftovers, s3
 from rlt_trainer.bucket.check import check_bucket
+from rlt_trainer.bucket.folders import upload_numbered
 from rlt_trainer.bucket.objects import BucketError
 from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.telemetry.bucket_lease import BucketLease
@@ -303,37 +304,80 @@ def test_a_late_put_of_an_earlier_program_changes_no_results_of_the_later_one(
     assert open_s3(url, server).read("metrics.jsonl") == expected
 
 
-@pytest.mark.parametrize("held", [".metadata", "__1_0.distcp", "complete"])
-def test_a_late_put_of_an_earlier_program_changes_no_checkpoint_of_the_later_one(
-    server: str, url: str, tmp_path: Path, held: str
+def test_a_late_put_of_an_earlier_program_changes_no_export_of_the_later_one(
+    server: str, url: str, tmp_path: Path
 ) -> None:
-    """Both save step 2, with other weights. A put of the earlier program, which had the lease when it sent it, reaches
-    the server when the later one has written its marker."""
+    """The earlier one had the lease when it sent its weights."""
     bucket = RunBucket(url=url, endpoint=server)
+    sent = threading.Event()
+    held = threading.Event()
+
+    def hold(request: Request) -> bool:
+        if request.method == "PUT" and request.key.endswith("/model.safetensors"):
+            sent.set()
+            assert held.wait(timeout=120)
+        return True
+
+    def write_export(name: str) -> Path:
+        run = RunDirectory(tmp_path / name, BucketLease.take(bucket, 1, name))
+        run.export.mkdir(parents=True)
+        for file in ("config.json", "model.safetensors"):
+            (run.export / file).write_text(name)
+        return run.export
+
+    with s3_proxy(server, hold) as proxy, ThreadPoolExecutor() as pool:
+        ended = pool.submit(upload_numbered, open_s3(url, proxy), write_export("earlier"))
+        try:
+            assert sent.wait(timeout=120)
+            upload_numbered(open_s3(url, server), write_export("later"))
+        finally:
+            held.set()
+        ended.result()
+    objects = open_s3(url, server)
+    assert {key for key in objects.list("export/") if objects.read(key) == b"later"} == {
+        "export/2/config.json",
+        "export/2/model.safetensors",
+    }
+
+
+@pytest.mark.parametrize(
+    ("held", "is_saved_before"),
+    [(".metadata", False), ("__1_0.distcp", False), ("complete", False), ("complete", True), ("delete", True)],
+)
+def test_a_late_request_of_an_earlier_program_changes_no_checkpoint_of_the_later_one(
+    server: str, url: str, tmp_path: Path, held: str, is_saved_before: bool
+) -> None:
+    """Both save step 2, with other weights. A request of the earlier program, which had the lease when it sent it,
+    reaches the server when the later one has written its marker. `is_saved_before`: it has a checkpoint of step 2."""
+    bucket = RunBucket(url=url, endpoint=server)
+    if is_saved_before:
+        assert run_two_ranks(replace(find_place(url, server), seed=2), tmp_path / "first", range(2, 3)) == [(2, None)]
     first = BucketLease.take(bucket, 1, "job-1")
     sent = threading.Event()
     saved = threading.Event()
 
     def hold(request: Request) -> bool:
-        if request.method == "PUT" and "/step-2/" in request.key and request.key.endswith(held):
+        is_put = request.method == "PUT" and "/step-2/" in request.key and request.key.endswith(held)
+        is_delete = request.method == "DELETE" or (request.method == "POST" and request.key == f"/{BUCKET}")
+        if is_put or (held == "delete" and is_delete):
             sent.set()
             assert saved.wait(timeout=120)
         return True
 
     with s3_proxy(server, hold) as proxy, ThreadPoolExecutor() as pool:
         earlier = replace(find_place(url, proxy), lease=first, seed=1)
-        ended = pool.submit(run_two_ranks, earlier, tmp_path / "earlier", range(1, 3))
+        ended = pool.submit(run_two_ranks, earlier, tmp_path / "earlier", range(2, 3))
         try:
             assert sent.wait(timeout=120)
             later = replace(find_place(url, server), lease=BucketLease.take(bucket, 1, "job-2"))
             assert run_two_ranks(later, tmp_path / "later", range(2, 3)) == [(2, None)]
         finally:
             saved.set()
-        with pytest.raises(AssertionError, match="LeaseLostError"):
-            ended.result()
+        is_lost = "LeaseLostError" in str(ended.exception())
     assert run_ranks(load_latest, [(find_place(url, server), tmp_path / "loading", 0, 1)]) == [(2, True)]
     names = [key.rpartition("/")[2] for key in open_s3(url, server).list("checkpoints/step-2/")]
     assert sorted(names) == [".metadata", "__0_0.distcp", "__1_0.distcp", "complete", "driver.json"]
+    assert is_lost == (held != "delete"), "the delete follows its marker"
 
 
 def run_two_ranks(place: Place, folder: Path, steps: range, *, asynchronous: bool = False) -> Any:
@@ -432,7 +476,7 @@ def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
         output = second.communicate(timeout=600)[0]
     assert second.returncode == 0, output
     assert f"resuming from {url}/checkpoints/step-2" in output
-    assert f'"exportedPath":"{url}/export"' in output
+    assert f'"exportedPath":"{url}/export/2"' in output
     assert SECRET_KEY not in output
 
     objects = open_s3(url, server)
@@ -441,7 +485,9 @@ def test_a_run_that_loses_its_disk_has_the_results_of_a_run_on_a_volume(
         (copy / key).parent.mkdir(parents=True, exist_ok=True)
         objects.get(key, copy / key)
     assert metrics(copy) == metrics(tmp_path / "volume")
-    for name in ("export/model.safetensors", "export/config.json", "rollouts/step-4.jsonl"):
+    (copy / "export/2").rename(copy / "model")
+    (tmp_path / "volume/export").rename(tmp_path / "volume/model")
+    for name in ("model/model.safetensors", "model/config.json", "rollouts/step-4.jsonl"):
         assert (copy / name).read_bytes() == (tmp_path / "volume" / name).read_bytes()
     assert sorted(path.name for path in (copy / "checkpoints").iterdir()) == ["step-0", "step-4"]
 

@@ -14,7 +14,8 @@ from rlt_api.blocks.data import Data
 from rlt_api.blocks.model import Model, SeededModel
 from rlt_api.blocks.rewards import Reward
 from rlt_api.blocks.rollout import Rollout
-from rlt_api.spec.training_config import ResolvedTraining, TrainingConfig
+from rlt_api.spec.training_config import ResolvedTraining, RunBucket, TrainingConfig
+from rlt_trainer.telemetry.bucket_lease import BucketLease
 from rlt_trainer.telemetry.run_directory import RunDirectory
 
 CONFIG = TrainingConfig(
@@ -118,4 +119,9 @@ def test_a_later_failure_is_logged_once_for_each_file(tmp_path: Path, caplog: py
 def test_checkpoints_and_export_are_in_the_run_directory(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     assert (run.checkpoints, run.export) == (tmp_path / "checkpoints", tmp_path / "export")
+    assert run.locate(run.export) == str(run.export)
+    run = RunDirectory(tmp_path, BucketLease(RunBucket(url="s3://runs/a"), 3))
+    assert run.export == tmp_path / "export/3"
+    assert run.locate(run.export) == "s3://runs/a/export/3"
+    assert run.locate(tmp_path.parent) == str(tmp_path.parent)
     assert run.checkpoints.is_dir()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, Literal
 
-from rlt_e2e.chaos import partition, tenants, volume
+from rlt_e2e.chaos import bucket, partition, tenants, volume
 from rlt_e2e.chaos.pods import Pod, Target, kill_process, list_pods, stop_in_call
 from rlt_e2e.cluster import Cluster, control_plane, processes
 from rlt_e2e.cluster.programs import obtain_programs
@@ -63,6 +63,8 @@ class Fault:
     """Where the next attempt runs."""
     volume_mb: int | None = None
     """Size of a volume that is its own file system."""
+    in_bucket: bool = False
+    """Whether the job has a bucket and no volume."""
     from_start: bool = False
     """Whether it starts with the job, and not after some steps."""
 
@@ -248,6 +250,16 @@ def partition_workers(target: Target) -> Injected:
     )
 
 
+def cut_off_bucket(target: Target) -> Injected:
+    """Cut the pods off from the S3 server. The training continues, and its uploads are repeated."""
+    return Injected(bucket.cut_off(target))
+
+
+def kill_in_upload(target: Target) -> Injected:
+    """SIGKILL to driver and ranks in the middle of an upload. The next attempt resumes from the checkpoint before."""
+    return Injected(bucket.kill_in_upload(target), ("ProgramFailed",))
+
+
 def cause_as_tenant(cause: Callable[[Target], str]) -> Callable[[Target], Injected]:
     """A fault that another tenant causes: the job is not affected, and there is nothing to name."""
     return lambda target: Injected(cause(target))
@@ -303,6 +315,12 @@ FAULTS = (
     Fault("drain", "a node is drained", drain_node),
     Fault("lose-node", "a node is lost", lose_node),
     Fault("full-volume", "the volume of the checkpoints is full", fill_volume, volume_mb=256),
+    Fault(
+        "bucket-cut", f"the S3 server of the run is cut off for {bucket.CUT_S:.0f} s", cut_off_bucket, in_bucket=True
+    ),
+    Fault(
+        "bucket-driver", "driver and ranks are killed while a checkpoint is uploaded", kill_in_upload, in_bucket=True
+    ),
     Fault("api-server", f"the API server is stopped for {API_SERVER_STOPPED_S:.0f} s", stop_api_server),
     Fault("partition", "two workers cannot reach each other", partition_workers),
     Fault("hostile-text", "a tenant sends hostile strings", cause_as_tenant(tenants.send_hostile_text)),

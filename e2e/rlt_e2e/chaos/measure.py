@@ -8,13 +8,13 @@ import shutil
 import statistics
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlt_e2e import usage
-from rlt_e2e.chaos import volume
+from rlt_e2e.chaos import bucket, volume
 from rlt_e2e.chaos.faults import Fault, Injected
 from rlt_e2e.chaos.jobs import FAULT_AFTER, build_job
 from rlt_e2e.chaos.pods import Target
@@ -117,6 +117,9 @@ def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: i
     policy = fault.restart_policy if fault else "Recreate"
     group = fault.rollout_group if fault else None
     job = build_job(name, rollout_pods=rollout_pods, rollout_group=group, restart_policy=policy)
+    storage = ExitStack()
+    if fault and fault.in_bucket:
+        files = storage.enter_context(bucket.replace_volume(cluster, namespace, job, folder))
     usage.reserve(cluster, namespace, job)
     run = Run(time.monotonic(), job)
     try:
@@ -128,6 +131,7 @@ def run_job(cluster: Cluster, name: str, fault: Fault | None, *, rollout_pods: i
             run.injection.result().respond()
             run.injection.result().clean()
         _remove(cluster, namespace)
+        storage.close()
         if fault and fault.volume_mb:
             volume.unmount_everywhere(cluster.layout, folder)
         shutil.rmtree(folder)
@@ -169,14 +173,14 @@ def measure(fault: Fault, run: Run, result: Result, expected: Result) -> Outcome
 
 
 def read_result(volume: Path, job: str) -> Result:
-    """Read the result of a job from its run directory on the volume."""
+    """Read the result of a job from its run directory on the volume, or from its objects in a bucket."""
     (run,) = volume.glob(f"runs/{job}-*")
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     metrics = {
         line["step"]: {name: value for name, value in line.items() if not name.startswith(MEASURED)} for line in lines
     }
-    exported = run / "export/model.safetensors"
-    weights = hashlib.sha256(exported.read_bytes()).hexdigest() if exported.exists() else ""
+    exported = next(run.glob("export/**/model.safetensors"), None)
+    weights = hashlib.sha256(exported.read_bytes()).hexdigest() if exported else ""
     return Result(metrics, weights)
 
 

@@ -22,6 +22,7 @@ S3 = Family(
 ACCESS_KEY = "rlt"
 SECRET_KEY = "secret-of-the-test"
 READY_TIMEOUT_S = 300.0
+PID_FILE = "s3.pid"
 
 
 def build() -> Path:
@@ -31,8 +32,10 @@ def build() -> Path:
 
 @contextmanager
 def s3_server(folder: Path, address: str = "127.0.0.1") -> Iterator[dict[str, str]]:
-    """Run the server with its buckets in `folder`/objects, on an address of the machine. Yields the variables of its
-    clients."""
+    """Run the server with its buckets in `folder`/objects, its log and its process ID, on an address of the machine.
+
+    Yields the variables of its clients.
+    """
     objects = folder / "objects"
     log = folder / "s3.log"
     objects.mkdir()
@@ -40,6 +43,7 @@ def s3_server(folder: Path, address: str = "127.0.0.1") -> Iterator[dict[str, st
     options = ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--port", f"{address}:{port}", "posix", str(objects)]
     with log.open("w") as out:
         process = subprocess.Popen([build() / "versitygw", *options], stdout=out, stderr=subprocess.STDOUT, cwd=folder)
+    (folder / PID_FILE).write_text(str(process.pid))
     try:
         _await_port(process, (address, port), log)
         yield {

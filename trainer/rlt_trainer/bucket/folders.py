@@ -9,7 +9,7 @@ from pathlib import Path
 from rlt_trainer.bucket.objects import Objects
 
 LAST = "config.json"
-"""The file without which no program loads a model: it is deleted first and uploaded last."""
+"""The file without which no program loads a model: it is uploaded last and deleted first."""
 
 
 def upload_folder(objects: Objects, folder: Path, prefix: str) -> dict[str, int]:
@@ -23,12 +23,15 @@ def upload_folder(objects: Objects, folder: Path, prefix: str) -> dict[str, int]
     return sizes
 
 
-def replace_folder(objects: Objects, folder: Path, prefix: str) -> None:
-    """Upload a model in Hugging Face format in place of an earlier one."""
-    earlier = objects.list(prefix)
-    objects.delete({prefix + LAST} & earlier.keys())
-    objects.delete(earlier.keys())
-    upload_folder(objects, folder, prefix)
+def upload_numbered(objects: Objects, folder: Path) -> None:
+    """Upload a model from a folder PARENT/NUMBER to PARENT/NUMBER/. Then delete models with lower numbers."""
+    parent = f"{folder.parent.name}/"
+    number = int(folder.name)
+    upload_folder(objects, folder, f"{parent}{number}/")
+    numbers = {key: key.split("/")[1] for key in objects.list(parent)}
+    lower = {key for key, found in numbers.items() if found.isdecimal() and int(found) < number}
+    objects.delete({key for key in lower if key.endswith(f"/{LAST}")})
+    objects.delete(lower)
 
 
 def download_files(objects: Objects, prefix: str, sizes: Mapping[str, int], folder: Path, *, first: int = 0) -> None:

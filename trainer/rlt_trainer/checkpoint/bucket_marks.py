@@ -1,9 +1,10 @@
 """Checkpoints in a bucket: the files are in checkpoints/step-N/FOLDER/, and checkpoints/step-N/complete, their marker,
 is written last.
 
-Each upload has another folder, which the marker names: a put of an earlier program that reaches the server late does
-not change the files of a later one. Rank 0 has a copy of all markers in its folder of checkpoints, and alone changes
-them. A checkpoint counts if its marker exists and the objects have the sizes in it.
+Each upload has another folder, which the marker names: a put or a delete of an earlier program that reaches the server
+late does not change the files of a later one. A step that is saved again keeps its earlier checkpoint until the marker
+is replaced, with the condition that it is the same one. Rank 0 has a copy of all markers in its folder of checkpoints,
+and alone changes them. A checkpoint counts if its marker exists and the objects have the sizes in it.
 """
 
 from __future__ import annotations
@@ -100,16 +101,21 @@ def commit(
     step: int,
     folder: str,
     files: Mapping[str, int],
+    check_lease: Callable[[], None],
     *,
     score: float | None = None,
     origin: str | None = None,
 ) -> None:
-    """Mark the checkpoint that was uploaded to `folder` as complete.
+    """Mark the checkpoint that was uploaded to `folder` as complete. Delete an earlier one of this step.
 
-    Raises BucketError, and LeaseLostError if its marker exists.
+    `check_lease` raises LeaseLostError. What was found before it is of this program or an earlier one. Raises
+    BucketError, and LeaseLostError if the marker is changed after it.
     """
+    key = prefix_of(step) + COMPLETE
     prefix = prefix_of(step) + folder
-    found = objects.list(prefix)
+    found = objects.list(prefix_of(step))
+    version = objects.find_version(key)
+    check_lease()
     for name, size in files.items():
         if found.get(prefix + name) != size:
             raise BucketError(
@@ -120,7 +126,7 @@ def commit(
     number = 1 + max((mark.number for mark in marker.read_marks(checkpoints).values()), default=0)
     mark = Mark(step=step, number=number, files=dict(files), score=score, origin=origin, folder=folder)
     content = (json.dumps(asdict(mark)) + "\n").encode()
-    if not objects.put_if_absent(prefix_of(step) + COMPLETE, content):
+    if objects.put_if_same(key, content, version) is None and objects.read(key) != content:
         raise LeaseLostError(
             f"Another execution of this run has saved step {step} in {objects.url}: this one ends, and the other one "
             "continues. If none runs, start the job again: it resumes from that checkpoint."
@@ -128,6 +134,8 @@ def commit(
     directory = marker.checkpoint_directory(checkpoints, step)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / COMPLETE).write_bytes(content)
+    if earlier := [each for each in found if not each.startswith((prefix, key))]:
+        objects.delete(earlier)
 
 
 def remove_superseded(objects: Objects, checkpoints: Path, config: Checkpoint, check_lease: Callable[[], None]) -> None:

@@ -78,7 +78,7 @@ class Uploads:
         try:
             if saved is not None:
                 saved.result()
-            (folder, *_) = self._together(partial(self._begin, step, check_lease), first_rank_only=True)
+            (folder, *_) = self._together(partial(_begin, check_lease), first_rank_only=True)
             assert folder
             prefix = bucket_marks.prefix_of(step) + folder
             parts = self._together(partial(upload_folder, objects, self.staged, prefix))
@@ -90,18 +90,13 @@ class Uploads:
         if self._rank == 0:
             bucket_marks.remove_superseded(objects, checkpoints, self._config, check_lease)
 
-    def _begin(self, step: int, check_lease: Callable[[], None]) -> str:
-        """Delete an earlier checkpoint of this step. Return the folder of the new one."""
-        check_lease()
-        bucket_marks.remove(self._objects, self._checkpoints, step)
-        return bucket_marks.new_folder()
-
     def _commit(
         self, step: int, folder: str, files: Mapping[str, int], score: float | None, check_lease: Callable[[], None]
     ) -> None:
-        check_lease()
         origin = self._config.resume_from_path if self._config.resume == "path" else None
-        bucket_marks.commit(self._objects, self._checkpoints, step, folder, files, score=score, origin=origin)
+        bucket_marks.commit(
+            self._objects, self._checkpoints, step, folder, files, check_lease, score=score, origin=origin
+        )
 
     def _together(self, action: Callable[[], T], *, first_rank_only: bool = False) -> list[T | None]:
         """Call `action`, and return the results of all ranks. An error of one rank is raised on all."""
@@ -117,6 +112,12 @@ class Uploads:
             if isinstance(each, _Failure):
                 raise LeaseLostError(each.reason) if each.is_lease_lost else UploadError(f"rank {rank}: {each.reason}")
         return results
+
+
+def _begin(check_lease: Callable[[], None]) -> str:
+    """Return the folder of a new checkpoint."""
+    check_lease()
+    return bucket_marks.new_folder()
 
 
 def _hold_no_lease() -> None:

@@ -81,7 +81,7 @@ class Checkpoints:
             return None
         for warning in resumed.warnings:
             _log.warning("%s", warning)
-        self._reporter.stage("preparing", f"resuming from {self._locate(resumed.directory)}")
+        self._reporter.stage("preparing", f"resuming from {self._run.locate(resumed.directory)}")
         self._state = dict(resumed.driver.values)
         if self._has_same_data(resumed.directory):
             self._source.restore(self._state["consumed"], resumed.driver.tensors)
@@ -146,12 +146,7 @@ class Checkpoints:
 
     def describe_latest(self) -> str | None:
         """Return the path of the latest complete checkpoint, or its URL in the bucket. None: there is none."""
-        return self._locate(self.latest) if self.latest else None
-
-    def _locate(self, directory: Path) -> str:
-        bucket = self._config.bucket
-        own = directory.parent == self._run.checkpoints
-        return f"{bucket.url}/checkpoints/{directory.name}" if bucket and own else str(directory)
+        return self._run.locate(self.latest) if self.latest else None
 
     def _find_score(self, metrics: Mapping[str, float]) -> float | None:
         """The score of the first suite. None: it is not due at this step, or the job has none."""

@@ -40,7 +40,6 @@ def has_passed(gates: Mapping[str, Gate]) -> bool:
 def _add_advice(config: TrainingConfig, run: RunDirectory, result: PublicationResult) -> PublicationResult:
     if result.error is None:
         return result
-    export = f"{config.bucket.url}/{run.export.name}" if config.bucket else run.export
     again = "upload it with `hf upload`" if config.bucket else f"`rlt export {config.job} --publish`"
-    error = f"{result.error.rstrip('.')}. The model in {export} is unchanged; then {again}."
+    error = f"{result.error.rstrip('.')}. The model in {run.locate(run.export)} is unchanged; then {again}."
     return result.model_copy(update={"error": error})

@@ -200,7 +200,7 @@ class Reporter:
 
     def exported(self, path: Path) -> None:
         """Report the path of the exported model, or its URL in the bucket."""
-        self._publish(exported_path=f"{self._results.url}/{path.name}" if self._results else str(path))
+        self._publish(exported_path=self._run.locate(path))
 
     def gates(self, step: int, gates: Mapping[str, Gate]) -> None:
         """Report the gates of the suites, by suite, for the model exported after `step`."""

@@ -13,6 +13,9 @@ from rlt_trainer.telemetry.lease import Lease
 from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.run_directory import RunDirectory
 
+UNNUMBERED = (0, "a program without an attempt")
+"""Attempt and holder of the lease in a bucket, where each program needs a number."""
+
 
 def open_results(config: TrainingConfig, execution: tuple[int, str] | None) -> PublishedResults | None:
     """Open the bucket of the run, and get the results that the run continues. None: the run has a volume.
@@ -24,7 +27,7 @@ def open_results(config: TrainingConfig, execution: tuple[int, str] | None) -> P
     validate_extras(config)
     objects = S3Objects(config.bucket)
     check_bucket(objects)
-    lease = BucketLease.take(config.bucket, *execution) if execution else None
+    lease = BucketLease.take(config.bucket, *(execution or UNNUMBERED))
     abort_leftovers(objects)
     results = PublishedResults(objects, Path(config.run_directory), lease)
     results.restore()

@@ -1,8 +1,9 @@
 """The small files of a run directory in the bucket of the run: config, metrics, spans, responses and evaluations.
 
 Objects cannot be appended to: a file that grows is put whole each time, with the condition that the object is the one
-that this program has put before. A put of an earlier program that reaches the server late then replaces nothing.
-Checkpoints and export are uploaded by the train workers.
+that this program has put before. A put of an earlier program that reaches the server late then replaces nothing. A
+delete has no condition: files that the run directory has removed are deleted at the end, after the last checkpoint,
+because a program that starts later does not write them again. Checkpoints and export are uploaded by the train workers.
 """
 
 from __future__ import annotations
@@ -65,27 +66,30 @@ class PublishedResults:
 
     @contextmanager
     def complete(self) -> Iterator[None]:
-        """Upload the rest after the block. Raises BucketError, unless the block itself has raised an error."""
+        """Upload the rest after the block, and delete what the run has removed.
+
+        Raises BucketError, unless the block itself has raised an error.
+        """
         try:
             yield
         except BaseException:
             self.upload()
             raise
         self._upload()
+        self._objects.delete(self._uploaded.keys() - self._find().keys())
 
     def _upload(self) -> None:
+        changed = sorted(self._find().items() - self._uploaded.items())
+        if self.lease and changed:
+            self.lease.check()
+        for name, state in changed:
+            self._put(name)
+            self._uploaded[name] = state
+
+    def _find(self) -> State:
         paths = [self._run / name for name in FILES]
         paths += [path for folder in FOLDERS for path in (self._run / folder).rglob("*")]
-        found = _read_state(self._run, paths)
-        if self.lease and found != self._uploaded:
-            self.lease.check()
-        for name, state in sorted(found.items()):
-            if self._uploaded.get(name) != state:
-                self._put(name)
-                self._uploaded[name] = state
-        removed = self._uploaded.keys() - found.keys()
-        self._objects.delete(removed)
-        self._uploaded = found
+        return _read_state(self._run, paths)
 
     def _put(self, name: str) -> None:
         """Put a file. The object of an earlier program is replaced with the lease alone."""

@@ -28,6 +28,7 @@ GATES = "gates.json"
 CHANGES = "changes.json"
 SCORES = "scores.json"
 RECORDINGS = "recordings"
+EXPORT = "export"
 
 _log = logging.getLogger(__name__)
 
@@ -83,8 +84,12 @@ class RunDirectory:
 
     @property
     def export(self) -> Path:
-        """The directory of the trained model in Hugging Face format."""
-        return self.path / "export"
+        """The directory of the trained model in Hugging Face format.
+
+        In a bucket, each program has another one: a put of an earlier one that reaches the server late changes no file.
+        """
+        folder = self.path / EXPORT
+        return folder / str(self.lease.number) if isinstance(self.lease, BucketLease) else folder
 
     @property
     def recordings(self) -> Path:
@@ -95,6 +100,12 @@ class RunDirectory:
     def profiles(self) -> Path:
         """The directory of torch.profiler traces."""
         return self.path / "profiles"
+
+    def locate(self, path: Path) -> str:
+        """Return the URL in the bucket of the run, or the path if it is on a volume or not of this run."""
+        if isinstance(self.lease, BucketLease) and path.is_relative_to(self.path):
+            return f"{self.lease.bucket.url}/{path.relative_to(self.path)}"
+        return str(path)
 
     def write_config(self, config: TrainingConfig) -> None:
         """Write the resolved config, before the training starts. Raises OSError."""

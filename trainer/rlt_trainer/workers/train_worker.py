@@ -26,7 +26,7 @@ from rlt_trainer.batches.pairs import Pairs
 from rlt_trainer.batches.routes import Routes
 from rlt_trainer.batches.sequences import MiniBatch, Sequences, TokenValues
 from rlt_trainer.batches.update_result import UpdateResult
-from rlt_trainer.bucket.folders import replace_folder
+from rlt_trainer.bucket.folders import upload_numbered
 from rlt_trainer.bucket.s3 import S3Objects
 from rlt_trainer.checkpoint.bucket_marks import download, remove_downloads
 from rlt_trainer.checkpoint.driver_state import DriverState
@@ -398,7 +398,7 @@ class TrainWorker:
         with self._actor.weights_on_device():
             export(self._actor.model, self._tokenizer, directory, self._dtype)
         if self._objects and self._rank == 0:
-            replace_folder(self._objects, directory, f"{directory.name}/")
+            upload_numbered(self._objects, directory)
             if not self._config.publish:
                 shutil.rmtree(directory)
 
