@@ -119,7 +119,8 @@ class Client:
         for last in self.follow(job):
             progress = last.status.progress
             kept: Steps = keep_steps(steps, progress.step if progress else 0)
-            steps = {**kept, **self._read_steps(job, since=max(kept, default=0))}
+            # The latest step is read again: its row gets the values of suites after it.
+            steps = {**kept, **self._read_steps(job, since=max(kept, default=1) - 1)}
             view.update(last.manifest, [steps[number] for number in sorted(steps)])
         return last or self.get(job)
 

@@ -37,10 +37,16 @@ def test_a_generation_beside_the_training_counts_for_its_group() -> None:
     assert found == {"generate": 17.5, "update": 22.5, "sync": 4, "evaluate": 1.5, "idle": 54.5}
 
 
+def test_an_evaluation_beside_the_training_counts_for_its_group() -> None:
+    beside = {**STEP, "timing_s/testing": 2.0, "overlap_s/testing": 14.0}
+    found = divide_step(beside, 100.0, Devices(train=8, rollout=8))
+    assert found == {"generate": 25, "update": 15, "sync": 4, "evaluate": 8, "idle": 48}
+
+
 @settings(deadline=None)
 @given(
     st.dictionaries(
-        st.sampled_from([*STEP, "overlap_s/gen", "timing_s/ref"]),
+        st.sampled_from([*STEP, "overlap_s/gen", "overlap_s/testing", "timing_s/ref"]),
         st.integers(-1, 10**6).map(lambda each: each / 7) | st.just(math.nan),
     ),
     st.integers(0, 10**6).map(lambda each: each / 3),

@@ -42,6 +42,7 @@ LIMITS = {"value": "", "low": "_low", "high": "_high"}
 """Part of a gain's interval -> the end of its metric's name."""
 MakeConfig = Callable[..., TrainingConfig]
 ONE_RANK = {"workers": 1}
+SEPARATE = {"mode": "separate", "workerGroup": "engines"}
 REWARD: dict[str, Any] = {"rewards": [{"name": "regex", "options": {"pattern": "[a-z0-9]"}}]}
 """The rewards of responses differ with random weights, so the weights change."""
 
@@ -200,24 +201,34 @@ def test_a_suite_is_scored_when_due(make_config: MakeConfig) -> None:
 
 @pytest.mark.parametrize(
     ("rollout", "order"),
-    [({}, "train validate train validate"), ({"staleness": {"maxSteps": 1}}, "train train train validate validate")],
-    ids=["on-policy", "one-step-off"],
+    [
+        ({}, "train validate train validate train validate"),
+        ({"staleness": {"maxSteps": 1}}, "train train train validate validate validate"),
+        (SEPARATE, "train train validate train validate validate"),
+        ({**SEPARATE, "staleness": {"maxSteps": 1}}, "train train train validate validate validate"),
+    ],
+    ids=["on-policy", "one-step-off", "separate", "separate-one-step-off"],
 )
-def test_stale_responses_are_generated_beside_the_evaluation(
+def test_evaluations_start_before_or_after_the_responses_of_the_next_step(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, rollout: dict[str, Any], order: str
 ) -> None:
     started: list[str] = []
-    start = RolloutSampler.start
 
-    def record(sampler: RolloutSampler, groups: Any, *, is_background: bool = True) -> Any:
-        if groups:
-            started.append("train" if is_background else "validate")
-        return start(sampler, groups, is_background=is_background)
+    def record(method: str, event: str) -> None:
+        start = getattr(RolloutSampler, method)
 
-    monkeypatch.setattr(RolloutSampler, "start", record)
+        def started_with(sampler: RolloutSampler, groups: Any) -> Any:
+            if groups:
+                started.append(event)
+            return start(sampler, groups)
+
+        monkeypatch.setattr(RolloutSampler, method, started_with)
+
+    record("start", "train")
+    record("start_suites", "validate")
     evaluation = [{"name": "test", "every": 1}]
     train(make_config(**ONE_RANK, **REWARD, data={"preset": "digits"}, evaluation=evaluation, rollout=rollout))
-    assert " ".join(started).startswith(order)
+    assert " ".join(started) == order
 
 
 def test_a_suite_of_several_responses_has_their_metrics(make_config: MakeConfig, tmp_path: Path) -> None:
@@ -233,17 +244,20 @@ def test_a_suite_of_several_responses_has_their_metrics(make_config: MakeConfig,
     assert samples.scores.mean() == pytest.approx(mean)
 
 
-def test_a_run_with_two_suites_equals_one_without(make_config: MakeConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rollout", [{}, SEPARATE], ids=["colocated", "separate"])
+def test_a_run_with_two_suites_equals_one_without(
+    make_config: MakeConfig, tmp_path: Path, rollout: dict[str, Any]
+) -> None:
     sampled = {"name": "sampled", "every": 1, "beforeTrain": True, "responsesPerPrompt": 2, "temperature": 1.0}
     greedy = {"name": "greedy", "every": 2}  # the same data source
 
     def run(name: str, **blocks: Any) -> tuple[list[dict[str, Any]], list[bytes]]:
         folder = tmp_path / name
-        parts = {"data": {"preset": "digits"}, "runDirectory": str(folder), **blocks}
+        parts = {"data": {"preset": "digits"}, "runDirectory": str(folder), "rollout": rollout, **blocks}
+        train(make_config(**ONE_RANK, **REWARD, **parts))
         steps = [
             {key: value for key, value in step.items() if not key.startswith(("val", "timing", "overlap", "perf/"))}
-            for step in train(make_config(**ONE_RANK, **REWARD, **parts))
-            if step["step"] > 0
+            for step in map(json.loads, read_history(folder / METRICS_FILE, after=0).splitlines())
         ]
         files = [*sorted((folder / "rollouts").iterdir()), *sorted((folder / "export").glob("*.safetensors"))]
         return steps, [file.read_bytes() for file in files]

@@ -14,6 +14,7 @@ from rlt_api.spec.training_config import ProgressReport
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_pod.report.metric_rules import Limit
 from rlt_pod.report.phase_seconds import Devices
+from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.evaluation.bootstrap import Interval
 from rlt_trainer.evaluation.gate import Gate
@@ -44,7 +45,7 @@ def test_evaluation_and_steps_reach_files_console_and_sinks(tmp_path: Path, caps
     server = ProgressServer(0, run_directory=tmp_path)
     sink = Collected()
     reporter = Reporter(server, RunDirectory(tmp_path), total_steps=3, sinks=Sinks([sink]))
-    reporter.evaluation({"val-core/gsm8k/reward/mean@1": 0.25})
+    reporter.evaluation(0, {"val-core/gsm8k/reward/mean@1": 0.25})
     reporter.step(1, METRICS, [{"reward": 0.5}] * 300)
     reporter.print_last()
     server.close()
@@ -70,6 +71,42 @@ def test_a_resumed_run_records_the_step_that_the_ended_run_saved_but_did_not_rec
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == [{"step": 1, **METRICS}, {"step": 2, "critic/rewards/mean": 0.75}]
     assert sink.steps == [(2, {"critic/rewards/mean": 0.75})]
+
+
+def test_suites_beside_the_next_step_complete_the_row_of_their_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    sink = Collected()
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=3, sinks=Sinks([sink]))
+    reporter.step(1, {**METRICS, "critic/kl": math.nan})
+    reporter.evaluation(1, {"val/digits/reward/mean": 0.25})
+    reporter.step(2, METRICS)
+    assert capsys.readouterr().out.splitlines()[1] == "step:1 - val/digits/reward/mean:0.25"
+    rows = [json.loads(line) for line in read_history(tmp_path / METRICS_FILE, after=0).splitlines()]
+    completed = {"step": 1, **METRICS, "critic/kl": None, "val/digits/reward/mean": 0.25}
+    assert rows == [completed, {"step": 2, **METRICS}]
+    assert [(step, "val/digits/reward/mean" in row) for step, row in sink.steps] == [(1, False), (1, True), (2, False)]
+    resumed = Reporter(server, RunDirectory(tmp_path), total_steps=3)
+    resumed.resumed(1, METRICS)
+    resumed.evaluation(1, {"val/sums/reward/mean": 0.5})
+    server.close()
+    rows = [json.loads(line) for line in read_history(tmp_path / METRICS_FILE, after=0).splitlines()]
+    assert rows == [{**completed, "val/sums/reward/mean": 0.5}]
+
+
+def test_the_row_of_a_step_that_another_attempt_has_repeated_from_an_earlier_one_is_recorded_again(
+    tmp_path: Path,
+) -> None:
+    run = RunDirectory(tmp_path)
+    for step in (1, 2, 3, 2):  # the second attempt has resumed after step 1, and ended before it recorded step 3
+        run.append_metrics(step, METRICS)
+    server = ProgressServer(0, run_directory=tmp_path)
+    Reporter(server, run, total_steps=4).resumed(3, {"critic/rewards/mean": 0.75})
+    server.close()
+    rows = [json.loads(line) for line in read_history(tmp_path / METRICS_FILE, after=0).splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    assert rows[-1] == {"step": 3, "critic/rewards/mean": 0.75}
 
 
 def test_another_runs_checkpoint_is_not_the_latest_one_of_this_run(

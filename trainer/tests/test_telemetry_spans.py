@@ -47,6 +47,12 @@ def test_time_concurrent_with_other_phases_is_overlap(ranks: list[Span], expecte
     assert compute_overlap_seconds(STEP, ranks)["gen"] == expected
 
 
+def test_engines_that_generate_for_a_suite_beside_the_update_are_testing() -> None:
+    driver = [*STEP, span("testing", 4, 8, thread=1), span("testing", 7.5, 8)]
+    found = compute_overlap_seconds(driver, [span("gen", 2, 8, rank=1), span("gen", 8.5, 9, rank=1)])
+    assert (found["gen"], found["testing"]) == (0.5, 3.5)
+
+
 def test_the_stopwatch_records_nesting_threads_and_exceptions() -> None:
     watch = Stopwatch(step=3)
 

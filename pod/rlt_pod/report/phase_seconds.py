@@ -46,7 +46,7 @@ class PhaseSeconds:
 
 
 def divide_step(metrics: Mapping[str, float], seconds: float, devices: Devices) -> dict[str, float]:
-    """Divide the `seconds` of a step, by its metrics timing_s/PHASE and overlap_s/gen. The parts add up to `seconds`.
+    """Divide the `seconds` of a step, by its metrics timing_s/PHASE and overlap_s/PHASE. The parts add up to `seconds`.
 
     Accelerators that only generate are idle during the updates, and the others during the generation.
     """
@@ -56,9 +56,10 @@ def divide_step(metrics: Mapping[str, float], seconds: float, devices: Devices) 
     generate = _read(metrics, "timing_s/gen")
     if devices.rollout:
         share = devices.rollout / (devices.train + devices.rollout)
+        update *= 1 - share
+        evaluate = min(evaluate + _read(metrics, "overlap_s/testing"), seconds - sync)
         generate = share * min(generate + _read(metrics, "overlap_s/gen"), seconds - sync - evaluate)
         evaluate *= share
-        update *= 1 - share
     else:
         generate = min(generate, seconds - sync - evaluate - update)
     busy = {"generate": generate, "update": update, "sync": sync, "evaluate": evaluate}

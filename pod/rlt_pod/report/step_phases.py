@@ -41,7 +41,8 @@ def _describe_groups(metrics: Mapping[str, float], step: float) -> str:
     both = metrics.get("timing_s/update_weights", 0.0)
     training = _add(metrics, TRAINING)
     trainer = max(0.0, step - both - training)
-    rollout = max(0.0, step - both - metrics.get("timing_s/testing", 0.0) - waited - beside)
+    evaluated = metrics.get("timing_s/testing", 0.0) + metrics.get("overlap_s/testing", 0.0)
+    rollout = max(0.0, step - both - evaluated - waited - beside)
     if not beside:
         field = "set spec.rollout.staleness, so that both work at the same time"
     elif trainer > rollout:

@@ -86,7 +86,8 @@ class Engines:
         self._channels = 0
         self._has_lost: Future[None] = Future()
         self._losses: Counter[int] = Counter()
-        self._syncs = 0
+        self.syncs = 0
+        """Number of weight syncs."""
         self._version = 0
         self._is_closed = False
         self._thread = threading.get_ident()
@@ -113,8 +114,8 @@ class Engines:
         (rollout.verifyWeightsFreq). Raises StaleWeightsError, and Terminated after SIGTERM if no engine is left.
         """
         frequency = self._config.rollout.verify_weights_freq
-        is_verified = frequency > 0 and self._syncs % frequency == 0
-        self._syncs += 1
+        is_verified = frequency > 0 and self.syncs % frequency == 0
+        self.syncs += 1
         self._version = version
         while True:
             self._restart_lost()

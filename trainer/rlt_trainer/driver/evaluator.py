@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
-from functools import partial
 
 from transformers import PreTrainedTokenizerBase
 
@@ -19,7 +18,7 @@ from rlt_trainer.driver.gates import judge_suites
 from rlt_trainer.driver.loaded_engines import LoadedEngines
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.rollouts import RolloutSampler
-from rlt_trainer.driver.suite_responses import generate_responses
+from rlt_trainer.driver.suite_responses import start_responses
 from rlt_trainer.driver.suite_scores import score_suites
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.rewards.scorer import Scorer
@@ -97,8 +96,8 @@ class Evaluator:
             stopwatch=Stopwatch(),
         )
         with closing(sampler):
-            generate = partial(
-                generate_responses,
+            batches = start_responses(
+                self._suites,
                 engines=engines,
                 sampler=sampler,
                 batches=BatchBuilder(config, self._scorer, None),
@@ -108,7 +107,7 @@ class Evaluator:
             return score_suites(
                 step,
                 self._suites,
-                generate,
+                batches,
                 self._run,
                 compare=[suite.name for suite in self._suites if has_base],
                 find_superseded=lambda folder, last: [],

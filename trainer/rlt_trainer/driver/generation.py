@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from rlt_api.blocks.evaluation import Evaluation
 from rlt_api.spec.training_config import TrainingConfig
 from rlt_trainer.algorithms.advantages import NEEDS_BASELINES
 from rlt_trainer.batches.response import Response
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.cluster.worker_group import WorkerGroup
-from rlt_trainer.data.dataset import PromptDataset
+from rlt_trainer.data.dataset import EvaluationSet, PromptDataset
 from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.data.suites import Suite
 from rlt_trainer.driver import saved_rollouts
 from rlt_trainer.driver.batch_builder import BatchBuilder
 from rlt_trainer.driver.engines import Engines
@@ -25,7 +25,7 @@ from rlt_trainer.driver.group_filter import GroupFilter
 from rlt_trainer.driver.metrics import compute_sandbox_metrics
 from rlt_trainer.driver.rollouts import RolloutRequest, RolloutSampler
 from rlt_trainer.driver.schedule import Group, Schedule
-from rlt_trainer.driver.suite_responses import derive_sampling_seeds, generate_responses
+from rlt_trainer.driver.suite_responses import derive_sampling_seeds, start_responses
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.stopwatch import Stopwatch
@@ -127,11 +127,10 @@ class RolloutGenerator:
         self._ahead = ahead
         self._taken = int(ahead.get(TAKEN, consumed))
 
-    def evaluate(self, prompts: Sequence[Prompt], settings: Evaluation) -> RolloutBatch:
-        """As in generate_responses."""
-        return generate_responses(
-            prompts,
-            settings,
+    def start_suites(self, suites: Sequence[Suite[EvaluationSet]]) -> Iterator[RolloutBatch]:
+        """As in start_responses."""
+        return start_responses(
+            suites,
             engines=self._engines,
             sampler=self._sampler,
             batches=self._batches,

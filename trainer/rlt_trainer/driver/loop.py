@@ -21,10 +21,11 @@ from rlt_trainer.cluster.pods import count_train_workers, rollout_pods
 from rlt_trainer.cluster.worker_group import WorkerGroup
 from rlt_trainer.data.dataset import EvaluationSet, PromptDataset
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.data.suites import Suite, list_due
+from rlt_trainer.data.suites import Suite
 from rlt_trainer.driver.checkpointing import Checkpoints
 from rlt_trainer.driver.data_parallel import DataParallel
 from rlt_trainer.driver.engines import Engines
+from rlt_trainer.driver.evaluations import Evaluations
 from rlt_trainer.driver.experience import TrainingBatch, build_experience
 from rlt_trainer.driver.gates import judge_suites
 from rlt_trainer.driver.generation import RolloutGenerator
@@ -32,10 +33,8 @@ from rlt_trainer.driver.metrics import compute_update_metrics
 from rlt_trainer.driver.publishing import publish_model
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.driver.start import start_workers
-from rlt_trainer.driver.suite_scores import score_suites
 from rlt_trainer.driver.termination import Termination
 from rlt_trainer.errors import NonFiniteGradientError, Terminated, add_checkpoint
-from rlt_trainer.evaluation.retention import find_superseded
 from rlt_trainer.rewards.scorer import Scorer
 from rlt_trainer.telemetry.flops import Shape
 from rlt_trainer.telemetry.rollout_log import build_rollout_lines, collect_images, split_segments
@@ -74,7 +73,6 @@ class Trainer:
         self.workers = workers
         self.engines = engines
         self.prompts = prompts
-        self.suites = suites
         self.tokenizer = tokenizer
         self.reporter = reporter
         self.run_directory = run
@@ -92,6 +90,9 @@ class Trainer:
             scorer=scorer,
             stopwatch=self.stopwatch,
             termination=termination,
+        )
+        self.evaluations = Evaluations(
+            config, suites, self.generator, engines, reporter=reporter, run=run, stopwatch=self.stopwatch
         )
         self.decode_token = cache(lambda token: decode_token(token, self.decode))
         self.kl_controller: KlController | None = None
@@ -121,8 +122,7 @@ class Trainer:
             done = 0
         self.engines.sync_weights(done)
         total = self.config.training.total_steps
-        if done == 0 and (due := list_due(self.suites, 0, total)):
-            self.reporter.evaluation(self.evaluate(0, due))
+        self.evaluations.resume(done)
 
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         self.termination.defer()
@@ -132,6 +132,7 @@ class Trainer:
             with self.stopwatch.measure("step"):
                 rollout_batch = self.generate(step)
                 self.checkpoints.stop_if_requested(step - 1)
+                self.evaluations.start()
                 training_batch, metrics = self.step(step, rollout_batch)
             self.report(step, rollout_batch, training_batch, metrics)
             self.checkpoints.stop_if_requested(step)
@@ -180,16 +181,16 @@ class Trainer:
             training_batch = training_batch.complete(config, results)
             metrics |= training_batch.metrics
         difference = None
-        with stopwatch.measure("update_weights"), suppress(Terminated):  # no engine is left: the step is complete
-            difference = self.engines.sync_weights(step)
+        with suppress(Terminated):  # no engine is left: the step is complete
+            self.evaluations.finish()
+            with stopwatch.measure("update_weights"):
+                difference = self.engines.sync_weights(step)
         if difference is not None:
             metrics["training/weight_sync_difference"] = difference
-        if due := list_due(self.suites, step, config.training.total_steps):
-            self.generator.send_ahead(step + 1)  # the engines generate its responses beside the evaluation
-            with stopwatch.measure("testing"):
-                metrics |= self.evaluate(step, due)
+        is_saved = self.checkpoints.is_due(step)
+        metrics |= self.evaluations.evaluate(step, is_saved=is_saved)
         self.checkpoints.complete_step(rollout_batch.consumed)
-        if self.checkpoints.is_due(step):
+        if is_saved:
             with stopwatch.measure("save_checkpoint"):
                 self.checkpoints.save(step, metrics)
         return training_batch, metrics
@@ -281,17 +282,6 @@ class Trainer:
             )
         except (OSError, SafetensorError) as error:
             _log.warning("could not record step %s: %s", step, error)
-
-    def evaluate(self, step: int, suites: Sequence[Suite[EvaluationSet]]) -> dict[str, float]:
-        """Return the metrics of responses to the prompts of the suites, and write their scores to the run directory."""
-        return score_suites(
-            step,
-            suites,
-            self.generator.evaluate,
-            self.run_directory,
-            compare=[suite.name for suite in suites if suite.settings.before_train],
-            find_superseded=find_superseded,
-        )
 
     def warm_up(self) -> None:
         """Run supervised steps on the solutions in the data, if configured. Then start the RL stage."""

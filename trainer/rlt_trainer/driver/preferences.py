@@ -101,7 +101,7 @@ class PreferenceTrainer:
         done = self.checkpoints.resume() or 0
         total = self.config.training.total_steps
         if done == 0 and (due := list_due(self.suites, 0, total)):
-            self.reporter.evaluation(self.evaluate(due))
+            self.reporter.evaluation(0, self.evaluate(due))
         self.reporter.stage("training", f"steps {done + 1} to {total}")
         self.termination.defer()
         for step in range(done + 1, total + 1):

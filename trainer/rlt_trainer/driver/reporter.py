@@ -30,7 +30,6 @@ from rlt_trainer.evaluation.gate import Gate
 from rlt_trainer.telemetry.published_results import PublishedResults
 from rlt_trainer.telemetry.rollout_log import select_rollouts
 from rlt_trainer.telemetry.run_directory import RunDirectory
-from rlt_trainer.telemetry.run_history import has_metrics
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import Sinks
 from rlt_trainer.telemetry.spans import Span
@@ -68,6 +67,10 @@ class Reporter:
         self._durations: deque[float] = deque(maxlen=LATEST_STEPS)
         self._rewards: deque[float] = deque(maxlen=LATEST_STEPS)
         self._metrics: Mapping[str, float] = {}
+        self._suites: Mapping[str, float] = {}
+        """The latest values of suites, for the scrapes of one more step."""
+        self.row: Mapping[str, float] = {}
+        """The latest row of metrics.jsonl. Empty: none of this run before its first step."""
         self._limits = limits
         self._history = MetricHistory()
         self._devices = devices
@@ -104,11 +107,16 @@ class Reporter:
         `metrics`: the step's, from its checkpoint. They are recorded if the run ended before it recorded them.
         None: the checkpoint belongs to another run.
         """
-        if metrics and not has_metrics(self._run.path, step):
+        rows = _read_rows(self._run.path, step)
+        if metrics and step not in rows:
             self._run.append_metrics(step, metrics)
             self._sinks.step(step, metrics)
-        self._history = _read_history(self._run.path, step, self._limits)
-        self._rewards.extend(_read_rewards(self._run.path, step))
+            rows[step] = metrics
+        for number, row in rows.items():
+            self._history = record(self._history, number, row, self._limits)
+            self._rewards.extend(_find_reward(row))
+        self._history = forget_streaks(self._history)
+        self.row = {} if metrics is None else rows.get(step, {})
         self._publish(step=step, **({} if metrics is None else {"latest_checkpoint_step": step}))
 
     def step(
@@ -131,13 +139,13 @@ class Reporter:
             self._run.write_rollouts(step, kept)
         seconds = metrics["timing_s/step"]
         self._durations.append(seconds)
-        self._metrics = metrics
+        self._metrics = {**self._suites, **metrics}
+        self._suites = {}
         self._rewards.extend(_find_reward(metrics))
-        broken = list_broken(self._history, self._limits)
         self._publish(
             step=step,
             sandboxes=_build_sandbox_report(metrics),
-            broken_rules=[BrokenMetricRule.model_validate(each._asdict()) for each in broken],
+            broken_rules=self._list_broken(),
             seconds_per_step=sum(self._durations) / len(self._durations),
             longest_step_seconds=max(seconds, self._report.longest_step_seconds or 0),
             tokens_per_second=metrics["perf/total_num_tokens"] / seconds,
@@ -156,11 +164,12 @@ class Reporter:
         if self._traces:
             self._traces.export(spans)
 
-    def evaluation(self, metrics: dict[str, float]) -> None:
-        """Report the evaluation before the first step. Later evaluations are part of the step's metrics."""
-        self._record(0, metrics)
-        self._metrics = metrics
-        self._publish()
+    def evaluation(self, step: int, metrics: dict[str, float]) -> None:
+        """Report the suites after `step`, the latest one, or before the first step. Another line completes its row."""
+        self._record(step, metrics, self.row)
+        self._metrics = self.row
+        self._suites = metrics
+        self._publish(broken_rules=self._list_broken())
 
     def evaluated_model(self, step: int, metrics: dict[str, float]) -> None:
         """Report the evaluation of a model after `step` steps (evaluateOnly)."""
@@ -225,11 +234,20 @@ class Reporter:
             self._traces.close()
         print(PROGRESS_PREFIX + self._report.model_dump_json(by_alias=True, exclude_none=True), flush=True)
 
-    def _record(self, step: int, metrics: dict[str, float]) -> None:
+    def _record(
+        self, step: int, metrics: dict[str, float], earlier: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
+        """Record metrics of the step. `earlier`: those that are recorded already."""
+        row = {**earlier, **metrics}
+        self.row = row
         print(step_line(step, metrics), flush=True)
-        self._run.append_metrics(step, metrics)
-        self._sinks.step(step, metrics)
+        self._run.append_metrics(step, row)
+        self._sinks.step(step, row)
         self._history = record(self._history, step, metrics, self._limits)
+
+    def _list_broken(self) -> list[BrokenMetricRule]:
+        broken = list_broken(self._history, self._limits)
+        return [BrokenMetricRule.model_validate(each._asdict()) for each in broken]
 
     def _count_stage(self) -> None:
         """Count the time since the last step, or since the stage began."""
@@ -250,25 +268,16 @@ class Reporter:
         self._server.publish(self._report, self._metrics)
 
 
-def _read_history(run: Path, last: int, limits: Mapping[str, Limit]) -> MetricHistory:
-    """The history of a run that resumes after the step `last`."""
-    history = MetricHistory()
-    for line in read_history(run / METRICS_FILE, after=-1).splitlines():
-        metrics = json.loads(line)
-        step = metrics.pop("step")
-        if step <= last:
-            finite = {name: value for name, value in metrics.items() if value is not None}
-            history = record(history, step, finite, limits)
-    return forget_streaks(history)
+def _read_rows(run: Path, last: int) -> dict[int, dict[str, float]]:
+    """The metrics of the steps up to `last` that the run has recorded, in their order."""
+    rows = {}
+    for line in map(json.loads, read_history(run / METRICS_FILE, after=-1).splitlines()):
+        if (step := line.pop("step")) <= last:
+            rows[step] = {name: math.nan if value is None else value for name, value in line.items()}
+    return rows
 
 
-def _read_rewards(run: Path, last: int) -> list[float]:
-    """The rewards of the steps up to `last` that the run has recorded."""
-    lines = map(json.loads, read_history(run / METRICS_FILE, after=-1).splitlines())
-    return [reward for line in lines if line["step"] <= last for reward in _find_reward(line)]
-
-
-def _find_reward(metrics: Mapping[str, float | None]) -> list[float]:
+def _find_reward(metrics: Mapping[str, float]) -> list[float]:
     """The reward of a step, if it has one that is finite."""
     value = next((metrics[name] for name in METRICS["reward"] if name in metrics), None)
     return [value] if value is not None and math.isfinite(value) else []

@@ -24,6 +24,7 @@ from rlt_trainer.rewards.scorer import ENVIRONMENT, BatchScoring, Scorer
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.router import Foreground, Router
 from rlt_trainer.sandboxes.pool import Statistics
+from rlt_trainer.telemetry.spans import TESTING
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 
 LANES = 8
@@ -89,10 +90,16 @@ class RolloutSampler:
         self._conversations = Conversations(multi_turn, data, tokenizer) if multi_turn else None
         self._lanes = count()
 
-    def start(self, groups: Sequence[Sequence[RolloutRequest]], *, is_background: bool = True) -> list[PendingGroup]:
-        """Start the requests of each group. Those that are not in the background precede others in the router."""
+    def start(self, groups: Sequence[Sequence[RolloutRequest]]) -> list[PendingGroup]:
+        """Start the requests of each group."""
         pending = [PendingGroup() for _ in groups]
-        self._engines.loop.submit(self._run_all(groups, pending, is_background=is_background))
+        self._engines.loop.submit(self._run_all(groups, pending, is_background=True))
+        return pending
+
+    def start_suites(self, suites: Sequence[Sequence[Sequence[RolloutRequest]]]) -> list[list[PendingGroup]]:
+        """Start the groups of suites, one suite after the other. They precede the groups of `start` in the router."""
+        pending = [[PendingGroup() for _ in groups] for groups in suites]
+        self._engines.loop.submit(self._run_suites(suites, pending))
         return pending
 
     def take_sandbox_statistics(self) -> Statistics | None:
@@ -103,6 +110,12 @@ class RolloutSampler:
         """End the processes of environments."""
         if self._conversations is not None:
             self._engines.loop.submit(self._conversations.close()).result()
+
+    async def _run_suites(
+        self, suites: Sequence[Sequence[Sequence[RolloutRequest]]], pending: Sequence[Sequence[PendingGroup]]
+    ) -> None:
+        for groups, each in zip(suites, pending, strict=True):
+            await self._run_all(groups, each, is_background=False)
 
     async def _run_all(
         self, groups: Sequence[Sequence[RolloutRequest]], pending: Sequence[PendingGroup], *, is_background: bool
@@ -116,7 +129,7 @@ class RolloutSampler:
                     for requests, each in zip(groups, pending, strict=True)
                 ]
                 lane = 1 + next(self._lanes) % LANES
-                with self._stopwatch.measure("gen", thread=lane) if is_background else nullcontext():
+                with self._stopwatch.measure("gen" if is_background else TESTING, thread=lane):
                     generated = (asyncio.wrap_future(each.generated) for each in pending)
                     await asyncio.gather(*generated, return_exceptions=True)
                 await asyncio.gather(*tasks)

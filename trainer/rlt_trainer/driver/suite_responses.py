@@ -1,47 +1,54 @@
-"""Responses to the prompts of a suite."""
+"""Responses to the prompts of suites."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from rlt_api.blocks.evaluation import Evaluation
 from rlt_trainer.batches.rollout_batch import RolloutBatch
-from rlt_trainer.data.prompt import Prompt
+from rlt_trainer.data.dataset import EvaluationSet
+from rlt_trainer.data.suites import Suite
 from rlt_trainer.driver.batch_builder import BatchBuilder
 from rlt_trainer.driver.engines import Engines
-from rlt_trainer.driver.rollouts import Rollout, RolloutRequest, RolloutSampler
+from rlt_trainer.driver.rollouts import PendingGroup, Rollout, RolloutRequest, RolloutSampler
 
 EVALUATION_STEP = 0
 """The step in the seeds of evaluations. Training starts with step 1."""
 
 
-def generate_responses(
-    prompts: Sequence[Prompt],
-    settings: Evaluation,
+def start_responses(
+    suites: Sequence[Suite[EvaluationSet]],
     *,
     engines: Engines,
     sampler: RolloutSampler,
     batches: BatchBuilder,
     seed: int,
-) -> RolloutBatch:
-    """Generate and score responses to, or conversations on, the prompts of a suite.
+) -> Iterator[RolloutBatch]:
+    """Start to generate and score responses to, or conversations on, the prompts of suites, one suite after the other.
 
-    All evaluations with the same `seed` use the same seeds. Requests for training that wait in the router go after
-    them.
+    Return an iterator that waits for the batch of each suite. All evaluations with the same `seed` use the same seeds.
+    Requests for training that wait in the router go after them.
     """
-    n = settings.responses_per_prompt
+    pending = sampler.start_suites([_build_requests(suite, engines, seed) for suite in suites])
+
+    def build(suite: Suite[EvaluationSet], groups: Sequence[PendingGroup]) -> RolloutBatch:
+        rollouts: list[list[Rollout]] = [engines.wait(each.scored) for each in groups]
+        return batches.build(rollouts, suite.settings.responses_per_prompt)
+
+    return map(build, suites, pending)
+
+
+def _build_requests(suite: Suite[EvaluationSet], engines: Engines, seed: int) -> list[list[RolloutRequest]]:
+    prompts = suite.rows.prompts
+    n = suite.settings.responses_per_prompt
     seeds = derive_sampling_seeds(seed, EVALUATION_STEP, 1, len(prompts) * n)
-    sampling = replace(engines.sampling.greedy(), temperature=settings.temperature)
-    groups = [
+    sampling = replace(engines.sampling.greedy(), temperature=suite.settings.temperature)
+    return [
         [RolloutRequest(prompt, each, sampling) for each in seeds[row * n : (row + 1) * n]]
         for row, prompt in enumerate(prompts)
     ]
-    pending = sampler.start(groups, is_background=False)
-    rollouts: list[list[Rollout]] = [engines.wait(each.scored) for each in pending]
-    return batches.build(rollouts, n)
 
 
 def derive_sampling_seeds(seed: int, step: int, attempt: int, responses: int) -> list[int]:

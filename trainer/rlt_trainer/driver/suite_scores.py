@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
-from rlt_api.blocks.evaluation import Evaluation
 from rlt_trainer.batches.rollout_batch import RolloutBatch
 from rlt_trainer.data.dataset import EvaluationSet
-from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.data.suites import Suite
 from rlt_trainer.driver.validation_metrics import compute_validation_metrics
 from rlt_trainer.evaluation.changes import find_changes
@@ -21,21 +19,20 @@ from rlt_trainer.telemetry.run_directory import RunDirectory, get_evaluation_fil
 def score_suites(
     step: int,
     suites: Sequence[Suite[EvaluationSet]],
-    generate: Callable[[Sequence[Prompt], Evaluation], RolloutBatch],
+    batches: Iterable[RolloutBatch],
     run: RunDirectory,
     *,
     compare: Collection[str],
     find_superseded: Callable[[Path, int], list[Path]],
 ) -> dict[str, float]:
-    """Return the metrics of responses to the prompts of the suites, and write their scores to the run directory, with
+    """Return the metrics of suites from their batches of responses, and write their scores to the run directory, with
     the changes since step 0.
 
     `compare`: the names of suites whose scores are compared with their file of step 0. `find_superseded`: as in
     RunDirectory.write_evaluation.
     """
     metrics: dict[str, float] = {}
-    for suite in suites:
-        batch = generate(suite.rows.prompts, suite.settings)
+    for suite, batch in zip(suites, batches, strict=True):
         samples = Samples.of(batch, suite.settings.responses_per_prompt)
         run.write_evaluation(suite.name, step, partial(write_samples, samples, batch), find_superseded)
         run.write_scores(suite.name, partial(samples.summarize, step))

@@ -9,6 +9,8 @@ DRIVER = -1
 """The rank number that stands for the driver."""
 STEP = "step"
 """The phase that contains all other phases of a step."""
+TESTING = "testing"
+"""The phase of suites."""
 
 Interval = tuple[float, float]
 
@@ -72,15 +74,20 @@ def compute_overlap_seconds(driver: Sequence[Span], others: Sequence[Span]) -> d
     """Return the seconds by phase during which ranks or other threads of the driver were in it while the driver's main
     thread was not.
 
-    This is the time that background generation saves: phase "gen" of the driver is then only its waiting time.
+    This is the time that background generation saves: phase "gen" of the driver is then only its waiting time. Engines
+    are in phase "gen" also while they generate the responses of suites, which count for "testing" alone.
     """
     (main,) = {span.thread for span in driver if span.phase == STEP}
     background = [*others, *(span for span in driver if span.thread != main)]
     seconds = {}
     for phase in {span.phase for span in driver} - {STEP}:
         running = _union((span.start, span.end) for span in background if span.phase == phase)
-        waiting = _union((span.start, span.end) for span in driver if span.phase == phase and span.thread == main)
-        seconds[phase] = _length(running) - _length(_intersect(running, waiting))
+        excluded = _union(
+            (span.start, span.end)
+            for span in driver
+            if (span.phase == phase and span.thread == main) or (span.phase == TESTING and phase == "gen")
+        )
+        seconds[phase] = _length(running) - _length(_intersect(running, excluded))
     return seconds
 
 
