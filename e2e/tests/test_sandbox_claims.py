@@ -114,7 +114,7 @@ def create_job(cluster: Cluster, namespace: str) -> None:
 
 def run_program(cluster: Cluster, namespace: str, head: str) -> list[dict[str, Any]]:
     """Run PROGRAM in the head pod, delete the pods that it names, and return what it prints for its phases."""
-    kubectl = Path(cluster.environment["PATH"].split(":")[0], "kubectl")
+    kubectl = str(Path(cluster.environment["PATH"].split(":")[0], "kubectl"))
     command = [kubectl, "-n", namespace, "exec", head, "--", "python3", "-c", PROGRAM]
     phases = []
     with subprocess.Popen(command, env=cluster.environment, stdout=subprocess.PIPE, text=True) as process:
