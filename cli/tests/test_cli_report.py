@@ -71,6 +71,32 @@ def test_a_rollout_shows_its_side_requests(tmp_path: Path) -> None:
     assert shown[1:] == ["  prompt    'p'", "  side      'a title\\n'", "  response  'r'"]
 
 
+def test_a_rollout_shows_its_sandbox(tmp_path: Path) -> None:
+    (tmp_path / "rollouts").mkdir()
+    test = {"command": "python3 -m pytest", "exit_code": 1, "output": "collected 1\n\x1b[31m1 failed\n"}
+    late = {"command": "claude -p", "problem": "the program did not end within 600 s", "output": ""}
+    files = [{"path": "answer.txt", "size": 2}]
+    first = {"pod": "a-sandboxes-x", "programs": [late, test], "num_programs": 2, "files": files}
+    lost = {"pod": "a-sandboxes-y", "programs": [], "num_programs": 0, "end": "sandbox pod a-sandboxes-y was lost"}
+    records = [{"sandbox": first}, {"sandbox": lost}, {}, {"sandbox": {"programs": 3, "files": [1]}}]
+    lines = ({"reward": 1.0, "prompt": "p", "response": "r", **each} for each in records)
+    (tmp_path / "rollouts/step-1.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert "sandbox" not in CliRunner().invoke(cli, ["rollouts", str(tmp_path)]).stdout
+    shown = CliRunner().invoke(cli, ["rollouts", str(tmp_path), "--sandbox"]).stdout.splitlines()
+    assert [line for line in shown if not line.startswith(("reward", "  prompt", "  response"))] == [
+        "  sandbox   pod a-sandboxes-x, 2 of 2 programs:",
+        "    'claude -p': the program did not end within 600 s",
+        "    'python3 -m pytest': exit code 1",
+        "      'collected 1'",
+        "      '\\x1b[31m1 failed'",
+        "    file 'answer.txt', 2 bytes",
+        "  sandbox   pod a-sandboxes-y, 0 of 0 programs:",
+        "    end: sandbox pod a-sandboxes-y was lost",
+        "  sandbox   none recorded",
+        "  sandbox   pod None, 0 of None programs:",
+    ]
+
+
 @pytest.mark.parametrize("command", ["metrics", "rollouts", "report", "compare", "ui"])
 def test_a_path_without_a_directory_is_an_error_without_a_cluster(tmp_path: Path, command: str) -> None:
     missing = f"{tmp_path}/none/run"

@@ -19,9 +19,6 @@ from rlt_core.job import Job, get_attempt_number
 from rlt_pod.preflight.expected import EXPECTED_FILE
 from rlt_pod.report.metric_rules import DEFAULTS
 
-PREFLIGHT_ENTRYPOINT = f"exec python3 {PROGRAMS_PATH} preflight {CONFIG_DIRECTORY}/{EXPECTED_FILE}"
-"""The entrypoint of the preflight checks."""
-
 
 def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     """Build the entrypoint of the training: a shell command that runs one program."""
@@ -29,7 +26,7 @@ def build_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
     if not get_framework(spec).reports_progress:
         return shlex.join([*program, *build_run_command_arguments(job, spec)])
     run_directory = names.run_directory(job.name, uid=job.uid, spec=spec)
-    command = [*build_command(job, spec), *_build_lease_options(job, spec)]
+    command = [*build_command(job, spec), *_build_lease_options(job, spec), *_build_clear_options(job, spec)]
     return shlex.join([*program, "--no-progress", "--run-directory", run_directory, "--", *command])
 
 
@@ -42,6 +39,24 @@ def _build_lease_options(job: Job, spec: RLTrainingJobSpec) -> list[str]:
         return []
     holder = names.submission_id(job.name, ray_cluster_uid=current.ray_cluster_uid, execution=current.execution)
     return ["--attempt", str(get_attempt_number(job.status)), "--holder", holder]
+
+
+def _build_clear_options(job: Job, spec: RLTrainingJobSpec) -> list[str]:
+    """Build the option with which the program waits until no process of an earlier execution is left: the number of
+    the RayCluster's pods. Empty for the first execution."""
+    current = job.status.current_attempt
+    if current is None or current.execution == 1:
+        return []
+    return ["--clear", str(1 + sum(group.replicas for group in spec.cluster.workers))]
+
+
+def build_preflight_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:
+    """Build the entrypoint of the preflight checks. They use the devices, which an earlier execution must have
+    released."""
+    checks = f"exec python3 {PROGRAMS_PATH} preflight {CONFIG_DIRECTORY}/{EXPECTED_FILE}"
+    if options := _build_clear_options(job, spec):
+        return f"python3 {PROGRAMS_PATH} clear {options[1]} && {checks}"
+    return checks
 
 
 def build_runtime_env(framework: Framework) -> dict[str, object]:
@@ -57,12 +72,6 @@ def build_step_entrypoint(job: Job, spec: RLTrainingJobSpec, step: PrepareStep) 
     """Build the entrypoint of a framework.prepare step. Its output is kept beside the program's."""
     program = ["exec", "python3", PROGRAMS_PATH, "run-command", *build_log_options(job, spec, step_log(step.name))]
     return shlex.join([*program, "--no-progress", "--", *step.command])
-
-
-def build_clearance_entrypoint(spec: RLTrainingJobSpec) -> str:
-    """Build the entrypoint of the Ray job that waits until no process of an earlier execution is left."""
-    nodes = 1 + sum(group.replicas for group in spec.cluster.workers)
-    return shlex.join(["exec", "python3", PROGRAMS_PATH, "clear", str(nodes)])
 
 
 def build_stacks_entrypoint(job: Job, spec: RLTrainingJobSpec) -> str:

@@ -154,11 +154,6 @@ def preflight_id(submission_id: str) -> str:
     return f"{submission_id}-preflight"
 
 
-def clearance_id(submission_id: str) -> str:
-    """ID of the Ray job that waits for the end of earlier executions before the Ray job `submission_id`."""
-    return f"{submission_id}-clear"
-
-
 def step_id(submission_id: str, step: str) -> str:
     """ID of the Ray job for a framework.prepare step before the Ray job `submission_id`."""
     return f"{submission_id}-prepare-{step}"

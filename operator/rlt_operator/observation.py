@@ -211,15 +211,6 @@ class RayPreflight:
 
 
 @dataclass(frozen=True)
-class RayClearance:
-    """The Ray job that waits for the end of earlier executions."""
-
-    job: RayJob
-    log: str | None = None
-    """Its output, when it has ended."""
-
-
-@dataclass(frozen=True)
 class RayStacks:
     """The Ray job that writes the stacks of all processes."""
 
@@ -244,8 +235,6 @@ class Ray:
     """The record of the run in base64, as the head's program wrote it when it ended. Not validated."""
     progress: ProgressReport | None = None
     """The trainer's report."""
-    clearance: RayClearance | None = None
-    """The Ray job that waits for the end of earlier executions, if Ray has it. Requested until it has succeeded."""
     step: RayStep | None = None
     """The first step that is not in status.prepared, if Ray has it. Not requested when Ray has the training."""
     preflight: RayPreflight | None = None
@@ -424,14 +413,6 @@ class Observed:
         return names.submission_id(self.job.name, ray_cluster_uid=self.cluster.uid, execution=execution)
 
     @property
-    def clearance_id(self) -> str | None:
-        """Id of the Ray job that waits for the end of earlier executions; None without them, or if it has succeeded."""
-        attempt = self.attempt
-        if attempt is None or attempt.execution == 1 or attempt.cleared_time or self.submission_id is None:
-            return None
-        return names.clearance_id(self.submission_id)
-
-    @property
     def preflight_id(self) -> str | None:
         """Id of the Ray job that checks the nodes of the current RayCluster."""
         return names.preflight_id(self.submission_id) if self.submission_id else None
@@ -500,6 +481,14 @@ class Observed:
     def is_preflight_submitted(self) -> bool:
         """Whether the status records that the head has accepted the preflight checks."""
         return self.attempt is not None and self.attempt.preflight_accepted_time is not None
+
+    @property
+    def is_between_executions(self) -> bool:
+        """Whether an earlier execution on the RayCluster has ended, and the head has no Ray job of the next one."""
+        attempt = self.attempt
+        if attempt is None or attempt.execution == 1:
+            return False
+        return not (attempt.accepted_time or attempt.preflight_accepted_time or attempt.prepare_step)
 
     @property
     def is_head_replaced(self) -> bool:

@@ -65,8 +65,6 @@ class Verdict:
     """The failed attempt to record, or what is known about it since."""
     execution: int | None = None
     """Number of the execution that is current from now on, to record. None keeps the recorded one."""
-    cleared: bool = False
-    """Whether no process of an earlier execution is left, to record."""
     disruption: FoundDisruption | None = None
     """The disruption of the attempt that the operator itself begins, to record."""
     findings: tuple[FailureFinding, ...] | None = None

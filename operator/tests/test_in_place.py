@@ -15,12 +15,13 @@ from rlt_api.status.job_status import CurrentAttempt, Phase
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job
 from rlt_operator.conditions import find_condition
-from rlt_operator.lifecycle.in_place import CLEARANCE_TIMEOUT_S, MAX_IN_PLACE
-from rlt_operator.observation import Container, Observed, Ray, RayClearance, RayJob, Termination
+from rlt_operator.lifecycle.in_place import MAX_IN_PLACE, PODS_TIMEOUT_S
+from rlt_operator.observation import Container, Observed, Ray, RayJob, RayPreflight, Termination
 from rlt_operator.reconcile.plan import is_irreversible, plan
 
 NODES = tuple(Node(f"node-{number}", conditions={"Ready": "True"}) for number in range(3))
 OUT_OF_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+NOT_CLEAR = "Job entrypoint command failed with exit code 75, last available logs (truncated to 20,000 chars):"
 LATER = o.NOW + timedelta(minutes=6)
 """No delay before the next attempt is longer."""
 
@@ -42,17 +43,15 @@ def fail(observed: Observed, message: str = "boom") -> Observed:
     return o.after(replace(observed, ray=o.ended("FAILED", message)))
 
 
-def clear(observed: Observed, status: Any = "SUCCEEDED", log: str = "") -> Observed:
-    """The check has started now."""
-    ended = None if status in ("PENDING", "RUNNING") else log
-    ray_job = RayJob(status, start_ms=round(o.NOW.timestamp() * 1000))
-    return replace(observed, ray=Ray(clearance=RayClearance(ray_job, ended)))
+def find_left(observed: Observed) -> Observed:
+    """The program has ended because processes of its predecessor are left."""
+    log = "rlt-trainer: error: Processes of an earlier attempt may exist: pod sum-workers-worker-b has 1 processes."
+    return replace(observed, ray=Ray(job=RayJob("FAILED", NOT_CLEAR), log=log))
 
 
 def run_again(observed: Observed) -> Observed:
-    """The next execution after its predecessor's processes have ended."""
-    cleared = o.after(clear(observed), now=LATER)
-    return o.after(replace(cleared, ray=o.running(50)), now=LATER)
+    """The next execution."""
+    return o.after(replace(observed, ray=o.running(50)), now=LATER)
 
 
 def current(observed: Observed) -> CurrentAttempt:
@@ -84,27 +83,28 @@ def test_the_status_has_the_next_execution_before_anything_is_submitted() -> Non
     )
 
 
-def test_the_program_follows_the_end_of_the_earlier_processes_without_a_delay() -> None:
+def test_the_next_program_looks_for_earlier_processes_and_starts_without_a_delay() -> None:
     failed = replace(fail(started(job())), ray=Ray())
-    assert failed.clearance_id == "sum-99999999-2-clear"
-    check = plan(failed, o.NOW)
-    assert check.submit
-    assert (check.submit.id, check.submit.entrypoint) == (
-        "sum-99999999-2-clear",
-        "exec python3 /etc/rlt/rlt_pod.pyz clear 3",
-    )
-    waiting = o.after(clear(o.after(failed), "RUNNING"))
-    assert (reason(waiting), plan(waiting, o.NOW).submit) == (Reason.CLEARING, None)
-    assert plan(clear(waiting), o.NOW).submit is None  # first, the status has the time
-    cleared = replace(o.after(clear(waiting)), ray=Ray())
-    assert (current(cleared).cleared_time, cleared.clearance_id) == ("2026-01-02T03:04:05Z", None)
-    program = plan(cleared, o.NOW).submit
+    program = plan(failed, o.NOW).submit
     assert program
     assert program.id == "sum-99999999-2"
-    assert program.entrypoint.endswith(" --attempt 2 --holder sum-99999999-2")
+    assert program.entrypoint.endswith(" --attempt 2 --holder sum-99999999-2 --clear 3")
     assert "/attempts/2/program.log" in program.entrypoint
-    again = o.after(replace(cleared, ray=o.running(50)))
+    again = o.after(replace(failed, ray=o.running(50)))
     assert (again.job.status.phase, current(again).execution, again.job.status.restarts) == (Phase.RUNNING, 2, 1)
+
+
+def test_preflight_checks_on_another_node_look_for_earlier_processes_first() -> None:
+    """They use the devices."""
+    failed = replace(fail(started(job(preflight={"level": "basic"}))), ray=Ray())
+    checks = plan(failed, o.NOW).submit
+    assert checks
+    assert checks.id == "sum-99999999-2-preflight"
+    assert checks.entrypoint.startswith("python3 /etc/rlt/rlt_pod.pyz clear 3 && exec python3 /etc/rlt/rlt_pod.pyz pre")
+    ended = RayPreflight(RayJob("FAILED", NOT_CLEAR), "Ray has 2 living nodes instead of 3")
+    released = o.after(replace(failed, ray=Ray(preflight=ended)))
+    assert "Ray has 2 living nodes instead of 3" in (released.job.status.message or "")
+    assert (current(released).execution, released.job.status.restarts) == (1, 1)
 
 
 def test_only_a_job_with_this_policy_or_a_bucket_has_a_lease() -> None:
@@ -208,23 +208,19 @@ def test_the_second_execution_in_place_is_delayed() -> None:
     assert (delayed.submit, delayed.requeue_after) == (None, 20)
     after = plan(waiting, LATER)
     assert after.submit
-    assert after.submit.id == "sum-99999999-3-clear"
+    assert after.submit.id == "sum-99999999-3"
 
 
-FAILED_CHECK = "clear: x\npod sum-workers-worker-b has 1 processes of an earlier program: 77 rlt-trainer"
+def silence(observed: Observed) -> Observed:
+    return replace(observed, ray=Ray(unreachable="no route"))
 
 
 @pytest.mark.parametrize(
     ("change", "now", "cause"),
     [
-        (lambda each: clear(each, "FAILED", FAILED_CHECK), o.NOW, "pod sum-workers-worker-b has 1 processes"),
-        (lambda each: clear(other_head(each), "RUNNING"), o.NOW, "the head was replaced"),
-        (lambda each: clear(each, "RUNNING"), o.NOW + timedelta(seconds=CLEARANCE_TIMEOUT_S + 1), "may exist"),
-        (
-            lambda each: replace(each, ray=Ray(unreachable="no route")),
-            o.NOW + timedelta(seconds=CLEARANCE_TIMEOUT_S + 1),
-            "no route",
-        ),
+        (find_left, o.NOW, "pod sum-workers-worker-b has 1 processes"),
+        (lambda each: replace(other_head(each), ray=Ray()), o.NOW, "the head was replaced"),
+        (silence, o.NOW + timedelta(seconds=PODS_TIMEOUT_S + 1), "no route"),
     ],
 )
 def test_a_cluster_that_is_not_clear_is_released_without_another_restart(change: Any, now: Any, cause: str) -> None:
@@ -237,10 +233,28 @@ def test_a_cluster_that_is_not_clear_is_released_without_another_restart(change:
     assert plan(replace(released, ray=o.ended("FAILED", "boom")), now).delete_cluster == o.CLUSTER_UID
 
 
+def test_a_program_whose_ray_job_was_accepted_is_released_in_the_same_way() -> None:
+    released = o.after(find_left(run_again(fail(started(job())))))
+    assert (current(released).execution, released.job.status.restarts, len(released.job.status.attempts)) == (1, 1, 1)
+    assert plan(replace(released, ray=o.ended("FAILED", "boom")), o.NOW).delete_cluster == o.CLUSTER_UID
+
+
+def test_the_exit_code_of_the_check_has_no_meaning_in_a_first_execution() -> None:
+    """A program that ends with it by itself has a failed attempt on each RayCluster."""
+    failed = o.after(find_left(started(job())))
+    assert [each.reason for each in failed.job.status.attempts] == [Reason.PROGRAM_FAILED]
+    assert (current(failed).execution, failed.job.status.restarts) == (2, 1)
+
+
+def test_ray_that_does_not_answer_for_a_short_time_keeps_the_cluster() -> None:
+    waiting = o.after(silence(fail(started(job()))))
+    assert (reason(waiting), current(waiting).execution) == (Reason.WAITING_FOR_CLUSTER, 2)
+
+
 def test_a_pod_that_is_lost_meanwhile_is_waited_for() -> None:
     failed = replace(unready(fail(started(job()))), ray=Ray())
     waiting = o.after(failed)
-    assert (reason(waiting), current(waiting).execution) == (Reason.CLEARING, 2)
+    assert (reason(waiting), current(waiting).execution) == (Reason.WAITING_FOR_CLUSTER, 2)
     assert (plan(waiting, o.NOW).submit, plan(waiting, o.NOW).delete_cluster) == (None, None)
     released = o.after(waiting, now=LATER)
     assert "after 120 s, The head is ready, 1 of 2 workers are ready." in (released.job.status.message or "")
@@ -257,11 +271,11 @@ def test_a_worker_whose_container_starts_again_keeps_the_cluster() -> None:
     ended = lost.pods[2].containers[0].termination
     assert ended
     waiting = o.after(replace(lost, ray=Ray()))
-    assert (reason(waiting), plan(waiting, o.NOW).submit) == (Reason.CLEARING, None)
+    assert (reason(waiting), plan(waiting, o.NOW).submit) == (Reason.WAITING_FOR_CLUSTER, None)
     ready = replace(waiting, pods=(*waiting.pods[:2], replace(waiting.pods[2], ready=True)))
-    check = plan(ready, o.NOW).submit
-    assert check
-    assert check.id == "sum-99999999-2-clear"
+    program = plan(ready, o.NOW).submit
+    assert program
+    assert program.id == "sum-99999999-2"
 
     again = fail(run_again(replace(ready, ray=Ray())))  # the container's end explains one failure
     assert (again.job.status.attempts[-1].finding, current(again).execution) == (None, 3)
@@ -294,15 +308,15 @@ def test_a_worker_that_kuberay_replaces_keeps_the_other_pods(status: str) -> Non
     assert terminating.job.status.message == "The head is ready, 1 of 2 workers are ready."
     assert terminating.job.status.disruption is None
     starting = o.after(replace_pod(terminating, ready=False))
-    assert (reason(starting), plan(starting, o.NOW).submit) == (Reason.CLEARING, None)
+    assert (reason(starting), plan(starting, o.NOW).submit) == (Reason.WAITING_FOR_CLUSTER, None)
     both = replace(replace_pod(terminating), pods=(*replace_pod(terminating).pods, terminating.pods[2]))
     waiting = o.after(both)
     assert waiting.job.status.message == f"Pod {terminating.pods[2].name} is terminating."
     assert plan(waiting, o.NOW).submit is None
-    check = plan(replace_pod(terminating), o.NOW).submit
-    assert check
-    assert check.id == "sum-99999999-2-clear"
-    assert o.after(clear(replace_pod(terminating))).job.status.disruption is None
+    program = plan(replace_pod(terminating), o.NOW).submit
+    assert program
+    assert program.id == "sum-99999999-2"
+    assert run_again(replace_pod(terminating)).job.status.disruption is None
 
 
 def on_a_drained_node(observed: Observed) -> Observed:

@@ -10,9 +10,8 @@ import observed as o
 import pytest
 
 from rlt_core.ray_http import Head, Request, UnreachableError
-from rlt_operator.observation import MIN_PROGRESS_INTERVAL_S, Ray, RayClearance, RayJob
+from rlt_operator.observation import MIN_PROGRESS_INTERVAL_S, Ray, RayJob
 from rlt_operator.ray.poller import (
-    CLEARANCE_INTERVAL_S,
     INTERVAL_PER_HEAD_S,
     MAX_BACKOFF_S,
     MAX_INTERVAL_S,
@@ -70,12 +69,6 @@ def test_a_head_that_does_not_answer_is_asked_less_often() -> None:
     intervals = [pace.choose_interval(SILENT, 0.0, heads=0) or 0.0 for _ in range(8)]
     assert intervals == sorted(intervals)
     assert (intervals[0], intervals[-1]) == (MIN_INTERVAL_S, MAX_BACKOFF_S)
-
-
-def test_the_check_before_a_program_in_place_delays_it_by_little() -> None:
-    pace = Pace()
-    checking = Ray(clearance=RayClearance(RayJob("RUNNING")))
-    assert [pace.choose_interval(checking, 0.0, heads=0) for _ in range(9)] == [CLEARANCE_INTERVAL_S] * 9
 
 
 def test_a_job_that_has_ended_is_not_asked_again() -> None:

@@ -1,4 +1,4 @@
-"""Wait until no process of an earlier program is left in a Ray cluster. A Ray job runs it before the next program.
+"""Wait until no process of an earlier program is left in a Ray cluster. The next program runs it beside its imports.
 
     python3 rlt_pod.pyz clear NODES
 
@@ -6,10 +6,10 @@ NODES is the number of the cluster's pods. Each of them must have one living nod
 container, Ray lists the old raylet for some seconds beside the new one, with the same address. A task on each node then
 looks for processes of an earlier program: those below the raylet that are not Ray's, and those with the variables of a
 Ray job or worker whose parent has ended. Its NVIDIA GPUs must be free: a driver can release the memory of a process
-some seconds after its end. The exit code is 0 if nothing is left, and 1 with a line for each problem that is left after
-TIMEOUT_S. Before it ends with 0, it makes the raylets start processes for the next program's actors (prestart.py). The
-file has no imports outside of the standard library, rlt_pod and Ray: it runs in the image of the job (Python 3.8 or
-later).
+some seconds after its end. The exit code is 0 if nothing is left, and NOT_CLEAR with a line for each problem that is
+left after TIMEOUT_S. Before it ends with 0, it makes the raylets start processes for the next program's actors
+(prestart.py). The file has no imports outside of the standard library, rlt_pod and Ray: it runs in the image of the job
+(Python 3.8 or later).
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from rlt_pod.device_memory import measure_devices
 from rlt_pod.dump_stacks import NO_PRELOAD, count_ancestors, read_command_line, read_processes, read_status
 from rlt_pod.prestart import LIMIT, start_processes
 
+NOT_CLEAR = 75
+"""The exit code of a Ray job that ends because of this check: EX_TEMPFAIL of sysexits.h. The operator then starts a new
+RayCluster, and counts no failure."""
 TIMEOUT_S = 60.0
 """Ray ends the actors of a driver that has exited within a second, and lists a lost raylet for up to 30 s."""
 INTERVAL_S = 0.5
 OF_RAY = re.compile(
     r"^ray::(IDLE|JobSupervisor|DashboardAgent|RuntimeEnvAgent|_ray_internal|inspect_pod)"
-    r"|/ray/(dashboard|_private|core)/|/rlt_pod\.pyz clear "
+    r"|/ray/(dashboard|_private|core)/"
 )
-"""Command lines of Ray's processes and of this program (ray/_private, Ray 2.60)."""
+"""Command lines of Ray's processes (ray/_private, Ray 2.60)."""
 IDLE = re.compile(r"^ray::IDLE|/default_worker\.py ")
 """Command lines of a process without a task, after its imports and before."""
 VARIABLES = re.compile(rb"(^|\0)RAY_(JOB_CONFIG_JSON_ENV_VAR|JOB_ID|RAYLET_PID)=")
@@ -69,7 +72,7 @@ def main(arguments: list[str]) -> int:
             return 0
         if time.monotonic() > deadline:
             print("\n".join(problems), flush=True)
-            return 1
+            return NOT_CLEAR
         time.sleep(INTERVAL_S)
 
 
@@ -91,12 +94,13 @@ def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -
     for module in (dump_stacks, device_memory):  # the workers cannot import them
         import_module("ray.cloudpickle").register_pickle_by_value(module)
     task = ray.remote(inspect_pod)
+    here = ray.get_runtime_context().get_node_id()
     references = {
         task.options(
             num_cpus=0,
             runtime_env={"env_vars": {NO_PRELOAD: "1"}},
             scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False),
-        ).remote(): node
+        ).remote(os.getpid() if node["NodeID"] == here else None): node
         for node in alive
     }
     timeout = max(INTERVAL_S, deadline - time.monotonic())
@@ -118,9 +122,9 @@ def find_processes(ray: Any, alive: Sequence[dict[str, Any]], deadline: float) -
     return sorted(problems), missing
 
 
-def inspect_pod() -> tuple[list[str], int, list[str]]:
+def inspect_pod(check: int | None) -> tuple[list[str], int, list[str]]:
     """Return what list_processes and list_used_devices do, of this pod."""
-    return (*list_processes(), list_used_devices())
+    return (*list_processes(check), list_used_devices())
 
 
 def list_used_devices() -> list[str]:
@@ -132,18 +136,18 @@ def list_used_devices() -> list[str]:
     ]
 
 
-def list_processes() -> tuple[list[str], int]:
-    """Pid and name of each process in this pod that neither belongs to Ray nor to this program.
+def list_processes(check: int | None = None) -> tuple[list[str], int]:
+    """Pid and name of each process in this pod that belongs neither to Ray nor to the Ray job of this check.
 
-    Also, how many idle processes the pod lacks, with those that still make their imports: LIMIT is the number of its
-    actors.
+    `check` is the pid of the check if it runs in this pod. Also, how many idle processes the pod lacks, with those that
+    still make their imports: LIMIT is the number of its actors.
     """
     processes = dict(read_processes())
     raylet = os.getpid()
     while raylet > 1 and processes[raylet][1] != "raylet":
         raylet = processes[raylet][0]
     lines = {pid: read_command_line(pid) for pid in processes}
-    own = find_own(os.getpid(), raylet, processes, lines)
+    own = find_own([os.getpid(), *([] if check is None else [check])], raylet, processes)
     found = []
     below = {raylet}
     for pid in sorted(processes, key=lambda pid: count_ancestors(pid, processes)):
@@ -167,13 +171,13 @@ def read_environment(pid: int) -> bytes:
         return b""
 
 
-def find_own(this: int, raylet: int, processes: dict[int, tuple[int, str]], lines: dict[int, str]) -> set[int]:
-    """The processes of `this` task and of the program that waits: all that the same child of the raylet has started.
+def find_own(starts: Sequence[int], raylet: int, processes: dict[int, tuple[int, str]]) -> set[int]:
+    """The processes of the task and of the program that waits: all that the same children of the raylet have started.
 
     Ray's JobSupervisor starts the program, and a second shell that kills the program if the supervisor dies.
     """
     own = {raylet}
-    for start in [this, *(pid for pid, line in lines.items() if "/rlt_pod.pyz clear " in line)]:
+    for start in starts:
         pid = start
         while pid in processes and processes[pid][0] != raylet:
             pid = processes[pid][0]

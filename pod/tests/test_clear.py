@@ -61,6 +61,7 @@ def test_a_pod_has_one_living_node(addresses: list[str], problems: list[str]) ->
         (["ray::IDLE", "ray::JobSupervisor"], {}, []),
         (["ray::IDLE", "ray::TrainWorker.update_actor"], {}, ["ray::TrainWorker.update_actor"]),
         (["rlt-trainer", "VLLM::EngineCore"], {"RAY_ADDRESS": "auto"}, ["VLLM::EngineCore", "rlt-trainer"]),
+        (["python3 /etc/rlt/rlt_pod.pyz clear 3"], {}, ["python3"]),
         (["ray::IDLE"], {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}, ["sleep"]),
     ],
 )
@@ -121,6 +122,5 @@ def test_the_check_does_not_find_what_its_own_ray_job_has_started() -> None:
     children = {10: [20, 30, 40], 20: [21, 23], 21: [22], 23: [24], 40: [41]}
     processes = {1: (0, "tini"), 10: (1, "raylet"), 50: (1, "sleep")}
     processes |= {pid: (parent, "") for parent, pids in children.items() for pid in pids}
-    lines = dict.fromkeys(processes, "sh") | {22: "python3 /opt/rlt/rlt_pod.pyz clear 3"}
-    assert find_own(30, 10, processes, lines) == {10, 20, 21, 22, 23, 24, 30}
-    assert find_own(50, 10, processes, lines) == {10, 20, 21, 22, 23, 24}, "not below the raylet"
+    assert find_own([30, 22], 10, processes) == {10, 20, 21, 22, 23, 24, 30}
+    assert find_own([50, 22], 10, processes) == {10, 20, 21, 22, 23, 24}, "not below the raylet"

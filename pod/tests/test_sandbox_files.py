@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sandbox_servers import call, claim, run, start_server
 
+from rlt_pod.sandbox.files import MAX_LISTED
 from rlt_pod.sandbox.protocol import MAX_FILE
 
 
@@ -66,6 +67,40 @@ def test_a_folder_that_is_a_link_leads_to_no_file_of_process_1(connection: socke
 @pytest.mark.parametrize(("path", "problem"), [("/proc/a", "No such"), (".", "directory"), ("\0", "null")])
 def test_a_file_that_cannot_be_written_is_a_problem(connection: socket.socket, path: str, problem: str) -> None:
     assert problem in put(connection, path, b"x")
+
+
+def test_files_are_listed_from_the_newest_on(connection: socket.socket) -> None:
+    run(
+        connection,
+        f"""
+import os
+os.makedirs("a/b")
+for age, path in enumerate([{MAX_LISTED} * "x", "a/b/new", *map(str, range({MAX_LISTED}))]):
+    open(path, "w").write("abc")
+    os.utime(path, (0, 2e9 - age))
+os.symlink("/etc/passwd", "link")
+os.symlink("a", "c")
+os.mkfifo("fifo")
+""",
+    )
+    found = call(connection, list={})["files"]
+    assert len(found) == MAX_LISTED
+    assert found[0] == {"path": MAX_LISTED * "x", "size": 3}
+    assert found[1] == {"path": "a/b/new", "size": 3}
+    assert not {"link", "fifo", "c/b/new"} & {each["path"] for each in found}
+
+
+def test_a_list_of_many_entries_ends(connection: socket.socket) -> None:
+    """Folders are read up to a number of entries, also if each of them is the only one in its folder."""
+    program = "import os\nfor number in range(12_000): open(str(number), 'w')\n"
+    deep = "for number in range(300): os.mkdir('d'); os.chdir('d')\n"
+    assert run(connection, program + deep)["problem"] == ""
+    assert len(call(connection, list={})["files"]) == MAX_LISTED
+
+
+def test_a_name_that_is_not_utf_8_is_listed(connection: socket.socket) -> None:
+    run(connection, r"open(b'\xff', 'w')")
+    assert call(connection, list={})["files"] == [{"path": "?", "size": 0}]
 
 
 def test_the_longest_file_has_room_in_a_frame(connection: socket.socket) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from rlt_api.spec.training_config import TrainingConfig, UnsupportedVersionError, validate_version
+from rlt_pod.clear import NOT_CLEAR
 from rlt_pod.report.driver_report import METRICS_PORT, TRAINER_ERROR
+from rlt_trainer.driver.earlier_processes import NotClearError, await_end, start_check
 from rlt_trainer.errors import Terminated, TrainingError, root_cause
 
 TERMINATED = 143
@@ -36,7 +38,8 @@ PROGRAMS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command. Return exit code 0 on success, 143 after SIGTERM, 130 after Ctrl-C, else 1.
+    """Run the command. Return exit code 0 on success, 143 after SIGTERM, 130 after Ctrl-C, 75 if processes of an
+    earlier attempt may exist, else 1.
 
     The last line on standard error is the reason.
     """
@@ -57,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not is_expected(cause):
             traceback.print_exception(error)
         print(f"{TRAINER_ERROR} {format_error(cause)}", file=sys.stderr, flush=True)
-        return 1
+        return NOT_CLEAR if isinstance(cause, NotClearError) else 1
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -65,8 +68,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rlt-trainer",
         description="Reinforcement learning of language models with FSDP2 and vLLM on Ray.",
-        epilog=f"Exit code 0: success. {TERMINATED}: SIGTERM, after a checkpoint. {INTERRUPTED}: Ctrl-C. 1: an error; "
-        "the last line on standard error is its message.",
+        epilog=f"Exit code 0: success. {TERMINATED}: SIGTERM, after a checkpoint. {INTERRUPTED}: Ctrl-C. "
+        f"{NOT_CLEAR}: with --clear, processes of an earlier attempt may exist. 1: an error; the last line on standard "
+        "error is its message.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     train = commands.add_parser("run", help="train from the start or the latest checkpoint, and export the model")
@@ -75,6 +79,9 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--port", type=int, default=METRICS_PORT, help="port of the metrics, 0 for a free one")
     train.add_argument("--attempt", type=int, help="number of the attempt, to take the lease of the run directory")
     train.add_argument("--holder", default="", help="ID of the Ray job, with --attempt")
+    train.add_argument(
+        "--clear", type=int, metavar="PODS", help="wait until no process of an earlier attempt is in the cluster's pods"
+    )
     trial = commands.add_parser("trial", help="run one step of the training, and read its checkpoint back")
     trial.add_argument("--config", type=Path, required=True, help="TrainingConfig in JSON")
     trial.add_argument("--local", action="store_true", help="start Ray on this machine instead of joining a cluster")
@@ -118,8 +125,11 @@ def run(options: argparse.Namespace, rest: Sequence[str]) -> int:
 
         options.report.write_text(json.dumps(run_trial(config, local=options.local)))
         return 0
+    check = None if options.clear is None else start_check(options.clear)  # beside the imports
     from rlt_trainer.driver.run import run as train
 
+    if check:
+        await_end(check)
     execution = None if options.attempt is None else (options.attempt, options.holder)
     train(config, local=options.local, port=options.port, execution=execution)
     return 0

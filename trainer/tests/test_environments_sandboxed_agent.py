@@ -128,6 +128,12 @@ def test_a_program_in_the_sandbox_reaches_the_policy_and_is_graded_there(run: Ru
     assert (episode.reward, episode.failure) == (1.0, None)
     assert learned(episode) == ["Because.<|eos|>"]
     assert sampler.contexts == ["<|bos|><|user|>What?<|eos|><|assistant|>"]
+    assert episode.sandbox
+    commands = [(each["command"], each["exit_code"]) for each in episode.sandbox["programs"]]
+    assert commands == [("python3 agent.py", 0), ('sh -c test "$(cat answer.txt)" = "$TRUTH"', 0)]
+    files = {each["path"]: each["size"] for each in episode.sandbox["files"]}
+    assert (files["answer.txt"], files["task/question.txt"]) == (len("Because."), len("What?"))
+    assert "end" not in episode.sandbox
 
 
 def test_the_client_of_openai_works_in_the_sandbox(run: Run) -> None:
@@ -162,6 +168,8 @@ def test_a_lost_pod_is_left_out_of_the_update(run: Run, max_turns: int) -> None:
     """Also if the agent exceeded a limit before, and if its function hides the error."""
     (episode,) = run("lose_pod", Answers("1"), make_prompt(), maxTurns=max_turns)
     assert (episode.reward, "was lost" in str(episode.failure)) == (None, True)
+    assert episode.sandbox
+    assert (episode.sandbox["end"], "files" in episode.sandbox) == (episode.failure, False)
     assert len(learned(episode)) == min(2, max_turns)
 
 

@@ -87,7 +87,7 @@ def test_a_restarted_job_evaluates_the_other_models(
         loaded.append(checkpoint)
         export_checkpoint(checkpoint, output, trained)
 
-    monkeypatch.setattr(evaluated_models, "export_checkpoint", record_export)
+    monkeypatch.setattr("rlt_trainer.checkpoint.export_checkpoint.export_checkpoint", record_export)
     assert [line["step"] for line in evaluate(config(0, 1, 3))] == [0, 1, 3]
     assert [folder.name for folder in loaded] == ["step-3"]
     judged = json.loads((tmp_path / "later/evaluation/gates.json").read_text())

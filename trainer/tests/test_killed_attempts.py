@@ -1,6 +1,6 @@
 """Attempts on one Ray cluster, of which each is killed at a random moment and followed by the next one at once.
 
-Nothing waits for the processes of the killed attempt, which the operator's check would find (rlt_pod/clear.py).
+Nothing waits for the processes of the killed attempt, which the check of the next one would find (rlt_pod/clear.py).
 """
 
 from __future__ import annotations

@@ -54,6 +54,12 @@ def write_step(run: RunDirectory, step: int) -> None:
             "response": HOSTILE if row == 3 else str(row),
             "reward": row / 4,
             "by_token": {"texts": [HOSTILE, "b"], "advantages": [-0.5, 1.0], "mismatches": [0.25, None]},
+            "sandbox": {
+                "pod": HOSTILE,
+                "programs": [{"command": HOSTILE, "exit_code": 1, "output": HOSTILE}],
+                "num_programs": 1,
+                "files": [{"path": HOSTILE, "size": 2}],
+            },
             "segments": [{"text": HOSTILE, "learned": False, "side": True}, {"text": str(row), "learned": True}],
             **({"advantage": 4.5 - row, "tokens": 7, "finish_reason": "length"} if row else {}),
             **({"images": ["images/1f.png"], "failure": "environment: sandbox lost"} if row == 3 else {}),

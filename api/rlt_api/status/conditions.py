@@ -190,9 +190,6 @@ class Reason(StrEnum):
 
     PREPARING = "Preparing", Kind.STATE
     """Running: a step of spec.framework.prepare runs before the program."""
-    CLEARING = "Clearing", Kind.STATE
-    """Running: before another attempt on the same Ray cluster, a Ray job waits for the end of the earlier one's
-    processes."""
     PREPARE_FAILED = "PrepareFailed", Kind.FAILURE
     """Failed: a step of spec.framework.prepare has failed; the message contains its name and last output."""
 

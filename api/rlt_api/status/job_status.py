@@ -337,8 +337,6 @@ class CurrentAttempt(ApiModel):
     """UID of the RayCluster, which identifies the attempt together with `execution`."""
     execution: Execution = 1
     """Number of the program's execution on this RayCluster, from 1. The IDs of its Ray jobs contain it from 2 on."""
-    cleared_time: Time | None = None
-    """Time when no process of an earlier execution was left on the RayCluster. Absent for the first execution."""
     cluster_resumed_time: Time | None = None
     """Time when the latest suspension of the RayCluster ended, which identifies its admission by Kueue."""
     head_pod_uid: Word | None = None

@@ -13,6 +13,7 @@ from rlt.runs.rollouts import Rollout
 from rlt_cli.connection import connect, run
 from rlt_cli.kube_context import kube_context_options
 from rlt_cli.output import TABLE, emit, output_option, print_message
+from rlt_cli.pages.sandbox import format_sandbox
 from rlt_cli.run_arguments import find_directory
 from rlt_pod.report.extremes import select_rollouts
 
@@ -22,10 +23,17 @@ from rlt_pod.report.extremes import select_rollouts
 @click.option("--step", type=int, help="The step.  [default: the latest]")
 @click.option("--best", type=int, metavar="K", help="Show only the K responses with the highest rewards.")
 @click.option("--worst", type=int, metavar="K", help="Show only the K responses with the lowest rewards.")
+@click.option("--sandbox", is_flag=True, help="Show the programs and files of each response's sandbox.")
 @kube_context_options
 @output_option()
 def command(
-    name: str, step: int | None, best: int | None, worst: int | None, kube_context: KubeContext, output: str
+    name: str,
+    step: int | None,
+    best: int | None,
+    worst: int | None,
+    sandbox: bool,
+    kube_context: KubeContext,
+    output: str,
 ) -> None:
     """Show prompts, responses and rewards of one step.
 
@@ -52,6 +60,9 @@ def command(
         click.echo(f"  response  {each.get('response')!r}")
         if failure := each.get("failure"):
             click.echo(f"  failure   {failure}")
+        if sandbox:
+            for line in format_sandbox(each.get("sandbox")):
+                click.echo(f"  {line}")
 
 
 def _format_rewards(rollout: Rollout) -> str:

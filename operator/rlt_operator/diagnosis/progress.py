@@ -95,13 +95,18 @@ def extract_error(log: str) -> str:
     return truncate("\n".join(kept[-10:]), keep_end=True)
 
 
+def find_exit_code(message: str) -> int | None:
+    """The exit code of the program, from Ray's message about the job. None without one."""
+    found = EXIT_CODE.search(message)
+    return int(found[1]) if found else None
+
+
 def find_signal(message: str) -> str | None:
     """The signal that ended the program, from Ray's message about the job: exit code 128 + N, as in shells.
 
     None for SIGTERM: programs handle it, and their output has the reason.
     """
-    found = EXIT_CODE.search(message)
-    number = int(found[1]) - 128 if found else 0
+    number = (find_exit_code(message) or 0) - 128
     if number == signal.SIGTERM or number not in set(signal.Signals):
         return None
     return signal.Signals(number).name

@@ -1,8 +1,9 @@
 """spec.failurePolicy.restartPolicy InPlace: another execution of a failed program on the same RayCluster.
 
-The status that records the failed attempt makes the next execution the current one, so that the RayCluster stays.
-Before that execution gets its other Ray jobs, one waits for the end of the earlier execution's processes. If it fails,
-the earlier execution becomes the current one again, and its RayCluster is released as after any failed attempt.
+The status that records the failed attempt makes the next execution the current one, so that the RayCluster stays. The
+program of that execution waits for the end of the earlier one's processes beside its imports (rlt_pod/clear.py). If it
+ends because of them, the earlier execution becomes the current one again, and its RayCluster is released as after any
+failed attempt.
 """
 
 from __future__ import annotations
@@ -13,25 +14,22 @@ from datetime import datetime, timedelta
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Attempt, Phase
-from rlt_core.entrypoint import build_clearance_entrypoint
 from rlt_operator.conditions import ConditionUpdate
 from rlt_operator.diagnosis.disruption import DELETED, LOST_NODE, find_drain, list_drain_taints
 from rlt_operator.diagnosis.pods import list_crashed_workers
-from rlt_operator.diagnosis.progress import extract_error
+from rlt_operator.diagnosis.progress import extract_error, find_exit_code
 from rlt_operator.lifecycle.backoff import count_delay
 from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
-from rlt_operator.lifecycle.submission import submit
 from rlt_operator.memory.disruption import list_pods
-from rlt_operator.observation import Observed, Pod, Ray
-from rlt_operator.verdict import WAITING_INTERVAL_S, Submission, Verdict
+from rlt_operator.observation import Observed, Pod
+from rlt_operator.verdict import WAITING_INTERVAL_S, Verdict
+from rlt_pod.clear import NOT_CLEAR
 
 MAX_IN_PLACE = 3
 """Maximum number of executions in place on a RayCluster. Different failures in a row point to something that they have
 in common, such as the full disk of a pod, which only new pods remove. A new RayCluster costs one to two minutes."""
-CLEARANCE_TIMEOUT_S = 120.0
-"""Time after which the check for processes of an earlier execution counts as failed, and in which a worker whose
-container has ended is ready again. The check ends by itself after 60 s (rlt_pod/clear.py); Ray needs some seconds to
-start it."""
+PODS_TIMEOUT_S = 120.0
+"""Time in which a worker whose container has ended is ready again, a deleted one is replaced, and Ray answers."""
 
 C = ConditionType
 
@@ -61,14 +59,30 @@ def count_delay_in_place(attempts: Sequence[Attempt]) -> int:
 
 
 def earlier_execution_remains(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
-    """Processes of an earlier execution may exist on the RayCluster. The status holds their end before what follows is
-    submitted."""
-    ray = observed.ray
+    """The program, or the preflight checks before it, has ended because processes of an earlier execution may exist.
+
+    A program that ends with this exit code by itself gets a new RayCluster, where the code has no meaning.
+    """
+    attempt = observed.attempt
     attempts = observed.job.status.attempts
-    clearance_id = observed.clearance_id
-    cluster = build_cluster_ready(observed, spec)
-    if clearance_id is None or not attempts:
+    if attempt is None or attempt.execution == 1 or not attempts or observed.ray is None:
         return None
+    before = observed.ray.preflight
+    ended = observed.ray.job or (before.job if before else None)
+    evicted = observed.cluster is not None and observed.cluster.suspend
+    if ended is None or ended.status != "FAILED" or find_exit_code(ended.message) != NOT_CLEAR or evicted:
+        return None
+    log = observed.ray.log or (before.log if before else None) or ""
+    error = extract_error(log) or "processes of the earlier attempt may exist"
+    return _recreate(attempts[-1], build_cluster_ready(observed, spec), error)
+
+
+def execution_delayed(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The next execution waits for its delay, for the pods that the earlier one has lost, or for an answer of Ray."""
+    attempts = observed.job.status.attempts
+    if not observed.is_between_executions or not attempts:
+        return None
+    cluster = build_cluster_ready(observed, spec)
     if observed.is_head_replaced:
         return _recreate(attempts[-1], cluster, "the head was replaced")
     until = datetime.fromisoformat(attempts[-1].completion_time) + timedelta(seconds=count_delay_in_place(attempts))
@@ -76,28 +90,13 @@ def earlier_execution_remains(observed: Observed, spec: RLTrainingJobSpec, now: 
     if 0 < left <= count_delay(attempts):  # a clock that was set back delays nothing
         message = f"Attempt {attempts[-1].number + 1} starts on the same Ray cluster in {left:.0f} s."
         return _wait(cluster, Reason.RESTARTING, message, requeue_after=left)
-    if ray is None:
+    if observed.ray is None:
         return None
-    if waiting := _describe_missing_pods(observed, cluster):
-        if left < -CLEARANCE_TIMEOUT_S:
-            return _recreate(attempts[-1], cluster, f"after {CLEARANCE_TIMEOUT_S:.0f} s, {waiting}")
-        return _wait(cluster, Reason.CLEARING, waiting)
-    clearance = ray.clearance
-    if clearance and clearance.job.status == "SUCCEEDED":
-        return _wait(cluster, Reason.CLEARING, "No process of the earlier attempt is left.", cleared=True)
-    if clearance and clearance.job.status in ("FAILED", "STOPPED"):
-        error = extract_error(clearance.log or clearance.job.message) or "it exited without an error message"
-        return _recreate(attempts[-1], cluster, error)
-    if _is_overdue(ray, now, left):
-        waited = ray.unreachable or "processes of the earlier attempt may exist"
-        return _recreate(attempts[-1], cluster, f"after {CLEARANCE_TIMEOUT_S:.0f} s, {waited}")
-    message = "Waiting until no process of the earlier attempt is left on the Ray cluster."
-    if clearance or ray.unreachable:
-        return _wait(cluster, Reason.CLEARING, message)
-    metadata = {"rlt.dev/job": observed.job.name, "rlt.dev/uid": observed.job.uid}
-    name = "the check for processes of the earlier attempt"
-    submission = Submission(name, clearance_id, build_clearance_entrypoint(spec), metadata)
-    return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CLEARING, message))
+    missing = _describe_missing_pods(observed, cluster)
+    waiting = missing or observed.ray.unreachable
+    if waiting and left < -PODS_TIMEOUT_S:
+        return _recreate(attempts[-1], cluster, f"after {PODS_TIMEOUT_S:.0f} s, {waiting}")
+    return _wait(cluster, Reason.WAITING_FOR_CLUSTER, missing) if missing else None
 
 
 def _has_recorded_head(observed: Observed) -> bool:
@@ -153,26 +152,11 @@ def _has_same_end(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
     return before[-1:] == [(attempt.reason, attempt.finding)]
 
 
-def _is_overdue(ray: Ray, now: datetime, left: float) -> bool:
-    """Whether the check does not end: counted from its start by the clock of the head, or, if Ray does not answer, from
-    the end of the delay."""
-    started = ray.clearance.job.start_ms if ray.clearance else None
-    if started is not None:
-        return now.timestamp() - started / 1000 > CLEARANCE_TIMEOUT_S
-    return bool(ray.unreachable) and left < -CLEARANCE_TIMEOUT_S
-
-
 def _wait(
-    cluster: ConditionUpdate,
-    reason: Reason,
-    message: str,
-    *,
-    cleared: bool = False,
-    requeue_after: float = WAITING_INTERVAL_S,
+    cluster: ConditionUpdate, reason: Reason, message: str, *, requeue_after: float = WAITING_INTERVAL_S
 ) -> Verdict:
     conditions = {C.CLUSTER_READY: cluster, C.RUNNING: ConditionUpdate("False", reason, message)}
-    after = 0.0 if cleared else requeue_after
-    return Verdict(message, Phase.PROVISIONING, conditions, cleared=cleared, requeue_after=after)
+    return Verdict(message, Phase.PROVISIONING, conditions, requeue_after=requeue_after)
 
 
 def _recreate(failed: Attempt, cluster: ConditionUpdate, cause: str) -> Verdict:

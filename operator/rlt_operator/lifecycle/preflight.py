@@ -8,7 +8,7 @@ from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType, Reason
 from rlt_api.status.job_status import Phase
 from rlt_core.children.preflight_file import get_level, has_preflight
-from rlt_core.entrypoint import PREFLIGHT_ENTRYPOINT, build_runtime_env
+from rlt_core.entrypoint import build_preflight_entrypoint, build_runtime_env
 from rlt_operator.conditions import ConditionUpdate, is_true
 from rlt_operator.lifecycle.cluster_ready import build_cluster_ready
 from rlt_operator.lifecycle.preflight_passed import build_preflight_passed
@@ -65,6 +65,7 @@ def _submit(observed: Observed, spec: RLTrainingJobSpec, cluster: ConditionUpdat
     metadata = {"rlt.dev/job": job.name, "rlt.dev/uid": job.uid}
     # Level full runs the program, which needs its packages.
     runtime_env = build_runtime_env(spec.framework) if get_level(spec) == "full" else {}
-    submission = Submission("the preflight checks", preflight_id, PREFLIGHT_ENTRYPOINT, metadata, runtime_env)
+    entrypoint = build_preflight_entrypoint(job, spec)
+    submission = Submission("the preflight checks", preflight_id, entrypoint, metadata, runtime_env)
     message = "The cluster is ready; the preflight checks are being submitted."
     return submit(observed, submission, cluster, ConditionUpdate("False", Reason.CHECKING, message))

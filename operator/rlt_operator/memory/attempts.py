@@ -66,7 +66,6 @@ def record_attempt(observed: Observed, verdict: Verdict, now: datetime) -> Curre
         changes["head_pod_uid"] = head.uid if head else None
         changes["cluster_resumed_time"] = cluster.resumed_time
     if ray and cluster and not cluster.suspend:
-        changes["cleared_time"] = attempt.cleared_time or (time if verdict.cleared else None)
         step = observed.pending_step if observed.ray_step else None
         changes["prepare_step"] = step.name if step else attempt.prepare_step
         changes["preflight_accepted_time"] = attempt.preflight_accepted_time or (time if ray.preflight else None)

@@ -26,14 +26,14 @@ def update_disruption(
     days later counts as one.
 
     None without a RayCluster, for one that is being deleted, and for one that Kueue suspends: its pods end with it.
-    None also until the pods of an execution in place are complete: an earlier one has lost them.
+    None also until the head has the next execution in place: the earlier one has lost the pods.
     `nodes` is as in `find_disruption`.
     """
     status = observed.job.status
     cluster = observed.owned_cluster
     if cluster is None or cluster.deleting or cluster.suspend or observed.job.has_ended:
         return None
-    if observed.clearance_id:
+    if observed.is_between_executions:
         return None
     recorded = status.disruption if status.disruption and status.disruption.ray_cluster_uid == cluster.uid else None
     if recorded and recorded.worker_group is None:

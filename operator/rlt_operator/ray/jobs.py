@@ -8,7 +8,7 @@ from rlt_api.spec.training_config import ProgressReport
 from rlt_core import names
 from rlt_core.ray_http import MAX_LOG_BYTES, MAX_RESPONSE_BYTES, Head, Request, Send, UnreachableError
 from rlt_core.run_record import MAX_ENCODED_BYTES
-from rlt_operator.observation import Ray, RayClearance, RayJob, RayPreflight, RayStacks, RayStep
+from rlt_operator.observation import Ray, RayJob, RayPreflight, RayStacks, RayStep
 from rlt_operator.ray.answers import MAX_DESCRIPTION_LENGTH, JobAnswer, parse_answer
 from rlt_operator.verdict import Submission
 from rlt_pod.command.run_record import RECORD_SUFFIX
@@ -36,7 +36,6 @@ async def observe_ray(
     head: Head,
     submission_id: str,
     *,
-    clearance_id: str | None = None,
     step_id: str | None = None,
     preflight_id: str | None = None,
     stacks_id: str | None = None,
@@ -46,10 +45,9 @@ async def observe_ray(
 
     When it has ended, also the record of the run; if it failed, also the ends of Ray's own logs.
 
-    Without that job on the head: the state and output of the Ray job `clearance_id`, else of `step_id`, else of the
-    preflight checks, if `preflight_id` is set. While it runs: of the Ray job that writes the stacks, if `stacks_id` is
-    set. `before` is the previous answer: while the program of a running job reports its progress, its state is not
-    requested.
+    Without that job on the head: the state and output of the Ray job `step_id`, else of the preflight checks, if
+    `preflight_id` is set. While it runs: of the Ray job that writes the stacks, if `stacks_id` is set. `before` is the
+    previous answer: while the program of a running job reports its progress, its state is not requested.
     A head with an invalid answer counts as one that does not answer.
     """
     try:
@@ -58,9 +56,6 @@ async def observe_ray(
             if report and report.stage != FINISHED_STAGE:
                 return Ray(job=before.job, progress=report)
         ray_job = await _get_job(send, head, submission_id)
-        if ray_job is None and clearance_id:
-            clearance = await _get_with_log(send, head, clearance_id)
-            return Ray(clearance=RayClearance(*clearance) if clearance else None)
         if ray_job is None and step_id:
             step = await _get_with_log(send, head, step_id)
             download = await _get_download(send, head, step_id, step[0]) if step else None

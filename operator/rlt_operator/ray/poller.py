@@ -25,8 +25,6 @@ MAX_INTERVAL_S = 10.0
 """Maximum interval for a head that answers."""
 MAX_BACKOFF_S = 30.0
 """Maximum interval for a head that does not answer."""
-CLEARANCE_INTERVAL_S = 0.5
-"""Interval while Ray runs the check before a program in place, which ends within seconds: the program waits for it."""
 INTERVAL_PER_HEAD_S = 0.005
 """Added to the minimum for each head, so that 1,000 heads get at most 140 requests per second."""
 TOLERATED_FAILURES = 3
@@ -44,8 +42,6 @@ class Target:
     head: Head
     pod_uid: str
     submission_id: str
-    clearance_id: str | None = None
-    """Set until no process of an earlier execution is left."""
     step_id: str | None = None
     """Set while a step of spec.framework.prepare has not succeeded."""
     preflight_id: str | None = None
@@ -133,7 +129,6 @@ class RayPoller:
 
     async def _ask(self, key: Key, target: Target, before: Ray | None) -> Ray:
         ids = {
-            "clearance_id": target.clearance_id,
             "step_id": target.step_id,
             "preflight_id": target.preflight_id,
             "stacks_id": target.stacks_id,
@@ -163,8 +158,6 @@ class Pace:
             self.failures += 1
             return min(MAX_BACKOFF_S, max(shortest, 2.0 ** (self.failures - 1)))
         self.failures = 0
-        if answer.clearance:
-            return CLEARANCE_INTERVAL_S + INTERVAL_PER_HEAD_S * heads
         if answer.job is None or answer.job.status == "PENDING":
             return self._wait_longer(shortest)
         if answer.job.status != "RUNNING":

@@ -94,7 +94,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
     if cluster and job.spec and get_sandbox(job.spec):
         cache.sandboxes[key] = track_pool(sandboxes, observed)
         observed = replace(observed, sandboxes=cache.sandboxes[key])
-    if observed.clearance_id:  # the pods that were lost concern the earlier execution alone
+    if observed.is_between_executions:  # the pods that were lost concern the earlier execution alone
         cache.pods.forget_removed(key)
     if cluster and not cluster.deleting and job.spec:
         uids = [cluster.uid, *(pod.uid for pod in observed.cluster_pods if not pod.ready)]
@@ -188,7 +188,7 @@ def choose_target(observed: Observed) -> Target | None:
     attempt = observed.attempt
     stacks_id = observed.stacks_id if attempt and attempt.stacks and attempt.stacks.result is None else None
     address = Head(job.namespace, head.name, head.ip, head.ray_token, job.uid)
-    return Target(address, head.uid, job_id, observed.clearance_id, observed.step_id, preflight_id, stacks_id)
+    return Target(address, head.uid, job_id, observed.step_id, preflight_id, stacks_id)
 
 
 def is_unknown(observed: Observed) -> bool:

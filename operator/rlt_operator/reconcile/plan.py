@@ -35,7 +35,7 @@ from rlt_operator.lifecycle.admission import (
 from rlt_operator.lifecycle.deadlines import active_deadline_exceeded, pending_deadline_exceeded
 from rlt_operator.lifecycle.disrupted import attempt_is_disrupted
 from rlt_operator.lifecycle.findings import set_findings
-from rlt_operator.lifecycle.in_place import earlier_execution_remains
+from rlt_operator.lifecycle.in_place import earlier_execution_remains, execution_delayed
 from rlt_operator.lifecycle.independent_conditions import set_independent_conditions
 from rlt_operator.lifecycle.newer_fields import newer_fields_given
 from rlt_operator.lifecycle.no_progress import training_without_progress
@@ -80,6 +80,7 @@ READY_STEPS: list[ReadyStep] = [
     runtime_not_found,
     checkpoint_missing,
     attempt_failed,
+    earlier_execution_remains,
     program_ended,
     job_is_suspended,
     active_deadline_exceeded,
@@ -97,7 +98,7 @@ READY_STEPS: list[ReadyStep] = [
     waiting_for_queue,
     head_lost,
     program_running,
-    earlier_execution_remains,
+    execution_delayed,
     preparation_pending,
     preflight_pending,
     program_not_submitted,

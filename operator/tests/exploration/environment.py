@@ -138,17 +138,22 @@ def program_saves_and_stops(world: World) -> bool:
 
 def program_succeeds(world: World) -> bool:
     """The program exits with code 0."""
-    return _end_program(world, {"RUNNING", "STOPPING"}, "SUCCEEDED")
+    return _end_program(world, {"RUNNING", "CHECKING", "STOPPING"}, "SUCCEEDED")
 
 
 def program_fails(world: World) -> bool:
     """The program exits with another code."""
-    return _end_program(world, {"RUNNING", "STOPPING"}, "FAILED")
+    return _end_program(world, {"RUNNING", "CHECKING", "STOPPING"}, "FAILED")
 
 
 def program_fails_again(world: World) -> bool:
-    """The same, of any program or check of a job with restartPolicy InPlace."""
+    """The same, of any program of a job with restartPolicy InPlace."""
     return program_fails(world)
+
+
+def processes_are_found(world: World) -> bool:
+    """A program ends because processes of an earlier one are left."""
+    return _end_program(world, {"CHECKING"}, "NOT_CLEAR")
 
 
 def container_of_a_worker_ends(world: World) -> bool:
@@ -403,7 +408,7 @@ BREAKAGES: tuple[Happening, ...] = (user_breaks_the_operator, user_blocks_the_op
 RIVALS: tuple[Happening, ...] = (rival_takes_accelerators,)
 LOSSES: tuple[Happening, ...] = (rollout_pod_is_evicted,)
 SCALINGS: tuple[Happening, ...] = (user_scales_job,)
-FAILURES: tuple[Happening, ...] = (program_fails_again, container_of_a_worker_ends)
+FAILURES: tuple[Happening, ...] = (program_fails_again, processes_are_found, container_of_a_worker_ends)
 DELETIONS: tuple[Happening, ...] = (worker_is_deleted,)
 
 

@@ -29,6 +29,8 @@ IDENTITY = ("rayClusterUid", "execution")
 """The fields of the status that identify an attempt."""
 PROGRAM = re.compile(rf"{NAME}-([0-9a-f]{{8}})(?:-(\d+))?")
 """The ID of a program's Ray job: the first characters of its RayCluster's uid, and the number of the execution."""
+LIVE = ("RUNNING", "CHECKING", "STOPPING")
+"""The states of a program that has not ended."""
 MIN_STOP_S = 60
 """A program has at least this time to save its state."""
 
@@ -113,7 +115,7 @@ def program_ends_before_its_cluster(step: Transition) -> None:
         return
     program = names.submission_id(NAME, ray_cluster_uid=cluster, execution=attempt["execution"])
     state = after.ray.get(attempt["headPodUid"], {}).get(program)
-    if state not in ("RUNNING", "STOPPING") or not _has_pod(after, attempt["headPodUid"]):
+    if state not in LIVE or not _has_pod(after, attempt["headPodUid"]):
         return
     if "stop" not in attempt:
         raise Violation("the RayCluster was deleted without a request to stop its program")
@@ -127,14 +129,14 @@ def at_most_one_program(step: Transition) -> None:
         job_id
         for head, jobs in step.after.ray.items()
         for job_id, state in jobs.items()
-        if _has_pod(step.after, head) and _is_program(job_id) and state in ("RUNNING", "STOPPING")
+        if _has_pod(step.after, head) and _is_program(job_id) and state in LIVE
     ]
     if len(running) > 1:
         raise Violation(f"several programs run: {running}")
 
 
 def an_execution_follows_a_recorded_end(step: Transition) -> None:
-    """A program gets an earlier one's RayCluster when the status holds its end, and no process of it is left."""
+    """A program gets an earlier one's RayCluster when the status holds its end, and looks for its processes first."""
     status = _get_status(step.before.job)
     ended = {(each["rayClusterUid"], each["execution"]) for each in status.get("attempts", [])}
     for head, jobs in step.after.ray.items():
@@ -145,8 +147,8 @@ def an_execution_follows_a_recorded_end(step: Transition) -> None:
                 continue
             if (cluster, execution - 1) not in {(uid[:8], number) for uid, number in ended}:
                 raise Violation(f"{job_id} was submitted, and the status has the ends of {sorted(ended)}")
-            if jobs.get(names.clearance_id(job_id)) != "SUCCEEDED":
-                raise Violation(f"{job_id} was submitted, and a process of the earlier program may be left")
+            if jobs[job_id] == "RUNNING":
+                raise Violation(f"{job_id} was submitted, and does not look for processes of the earlier program")
 
 
 def an_attempt_had_its_program(step: Transition) -> None:
@@ -447,7 +449,7 @@ def _is_program(job_id: str) -> bool:
 
 
 def _parse_id(job_id: str) -> tuple[str, int]:
-    """The first characters of its RayCluster's uid, and the number of the execution, also of a check."""
+    """The first characters of its RayCluster's uid, and the number of the execution, also of other Ray jobs."""
     match = PROGRAM.match(job_id)
     assert match
     return match[1], int(match[2] or 1)

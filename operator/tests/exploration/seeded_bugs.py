@@ -16,8 +16,8 @@ from exploration.api_server import ApiServer
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.status.conditions import ConditionType
 from rlt_api.status.job_status import Attempt, CurrentAttempt
+from rlt_core import entrypoint, names
 from rlt_core import job as jobs
-from rlt_core import names
 from rlt_core.job import Job, Manifest
 from rlt_core.kubernetes import api_paths, fair_queue, fair_slots
 from rlt_core.kubernetes.client import KubernetesApi
@@ -345,6 +345,13 @@ def a_job_that_blocks_is_not_delayed() -> Iterator[None]:
 @contextmanager
 def the_processes_of_the_earlier_program_are_not_looked_for() -> Iterator[None]:
     """The next program starts as soon as Ray reports the end of the earlier one."""
+    with mock.patch.object(entrypoint, "_build_clear_options", return_value=[]):
+        yield
+
+
+@contextmanager
+def processes_of_the_earlier_program_count_as_a_failure() -> Iterator[None]:
+    """A program that has found them has failed, and another one follows on the same RayCluster."""
     real = in_place.earlier_execution_remains
     with mock.patch.object(plan, "READY_STEPS", [step for step in plan.READY_STEPS if step is not real]):
         yield

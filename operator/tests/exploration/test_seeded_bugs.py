@@ -187,6 +187,11 @@ SEEDED = [
         Bounds(failures=1, depth=4, starts=RUNNING),
     ),
     Seeded(
+        bugs.processes_of_the_earlier_program_count_as_a_failure,
+        an_attempt_had_its_program.__name__,
+        Bounds(failures=2, starts=RUNNING),
+    ),
+    Seeded(
         bugs.the_next_program_has_the_id_of_the_earlier_one,
         an_attempt_had_its_program.__name__,
         Bounds(failures=1, depth=8, starts=RUNNING),

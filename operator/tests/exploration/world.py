@@ -25,6 +25,7 @@ from rlt_core.children.programs import name_programs
 from rlt_core.job import Manifest, parse_status
 from rlt_core.kubernetes import api_paths
 from rlt_core.ray_http import Head, Request, UnreachableError
+from rlt_pod.clear import NOT_CLEAR
 from rlt_pod.command.run_record import RECORD_SUFFIX
 
 NAMESPACE = "demo"
@@ -86,6 +87,8 @@ MINIMUM_SPEC = {
 ELASTIC_GROUP = {**ROLLOUT_GROUP, "replicas": 2, "minReplicas": 1, "maxReplicas": 2}
 ELASTIC_SPEC = {**SEPARATE_SPEC, "cluster": {**SEPARATE_SPEC["cluster"], "workers": [TRAIN_GROUP, ELASTIC_GROUP]}}
 """The same with two pods that only generate, or one."""
+REPORTED = {"STOPPING": "RUNNING", "CHECKING": "RUNNING", "NOT_CLEAR": "FAILED"}
+"""State of a Ray job -> what Ray reports of it, if that has another name."""
 
 
 @dataclass
@@ -95,7 +98,11 @@ class World:
     server: ApiServer = field(default_factory=ApiServer)
     process: Process = field(default_factory=lambda: Process(KEY))
     ray: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Uid of a head pod -> id -> state of its Ray jobs: RUNNING, STOPPING, STOPPED, SUCCEEDED or FAILED."""
+    """Uid of a head pod -> id -> state of its Ray jobs: RUNNING, STOPPING, STOPPED, SUCCEEDED or FAILED.
+
+    A program that first looks for processes of an earlier one is CHECKING, and NOT_CLEAR if it has ended because of
+    them.
+    """
     silent: bool = False
     """Whether Ray's job API does not answer."""
     disturbances: int = 0
@@ -207,19 +214,21 @@ class World:
             job_id = request.body["submission_id"]
             if job_id in jobs:
                 return 500, f"Job {job_id} already exists"
-            jobs[job_id] = "RUNNING"
+            jobs[job_id] = "CHECKING" if " --clear " in request.body["entrypoint"] else "RUNNING"
             return 200, "{}"
         job_id = request.path.removeprefix("/api/jobs/").removesuffix("/stop")
         if request.method == "POST":
-            if jobs.get(job_id) == "RUNNING":
+            if jobs.get(job_id) in ("RUNNING", "CHECKING"):
                 jobs[job_id] = "STOPPING"
             return 200, "{}"
         if request.path.startswith("/api/jobs/"):
             if job_id not in jobs:
                 return 404, f"Job {job_id} does not exist"
-            state = {"STOPPING": "RUNNING"}.get(jobs[job_id], jobs[job_id])
+            state = REPORTED.get(jobs[job_id], jobs[job_id])
             job: dict[str, Any] = {"status": state, "driver_node_id": "head"}
-            if self.in_place and not job_id.endswith("-clear"):
+            if jobs[job_id] == "NOT_CLEAR":
+                job["message"] = f"Job entrypoint command failed with exit code {NOT_CLEAR}, last available logs"
+            if self.in_place:
                 job["start_time"] = round(START.timestamp() * 1000)
             return 200, json.dumps(job)
         if request.path.startswith("/api/v0/logs/file") and f"{RECORD_SUFFIX}&" in request.path:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections import deque
 from contextlib import suppress
+from typing import Any
 
 from rlt_pod.sandbox.protocol import MAX_FILE
+
+MAX_LISTED = 50
+"""Maximum number of listed files."""
+MAX_ENTRIES = 10_000
+"""Maximum number of entries of folders that are read for a list."""
 
 
 def put_file(path: str, content: bytes) -> str:
@@ -30,6 +37,28 @@ def get_file(path: str) -> bytes | None:
         content = file.read(MAX_FILE + 1)
         return content if len(content) <= MAX_FILE else None
     return None
+
+
+def list_files() -> list[dict[str, Any]]:
+    """List the regular files in the programs' folder and below, the newest first: path and size in bytes."""
+    root = tempfile.gettempdir()
+    found = []
+    folders = deque([root])
+    left = MAX_ENTRIES
+    while folders and left > 0:
+        with suppress(OSError), os.scandir(folders.popleft()) as entries:
+            for entry in entries:
+                left -= 1
+                if left < 0:
+                    break
+                with suppress(OSError):  # it has ended meanwhile
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((status.st_mtime, os.path.relpath(entry.path, root), status.st_size))
+    newest = sorted(found, reverse=True)[:MAX_LISTED]
+    return [{"path": path.encode(errors="replace").decode(), "size": size} for _, path, size in newest]
 
 
 def _locate(path: str) -> str:

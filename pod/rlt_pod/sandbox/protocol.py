@@ -11,6 +11,7 @@ The driver sends one request at a time, and the server one {"answer"} to each:
 | {"run": {"command", "stdin", "variables"}} | {"output", "exitCode", "problem"} |
 | {"put": {"path", "content"}} | {"problem"} |
 | {"get": {"path"}} | {"content"}, null without such a file |
+| {"list": {}} | {"files": [{"path", "size"}]}: regular files, the newest first |
 | {"openApi": {"maxBody"}} | {"port"} |
 
 {"stop"} ends the program that runs. After openApi, programs send HTTP requests to the port on 127.0.0.1. For each, the

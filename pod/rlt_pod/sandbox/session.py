@@ -8,7 +8,7 @@ import socket
 from contextlib import suppress
 from typing import Any
 
-from rlt_pod.sandbox.files import get_file, put_file
+from rlt_pod.sandbox.files import get_file, list_files, put_file
 from rlt_pod.sandbox.policy_api import PolicyApi
 from rlt_pod.sandbox.program import run_program
 from rlt_pod.sandbox.protocol import HEADER, decode, encode, read_length
@@ -58,6 +58,8 @@ class Session:
         elif kind == "get":
             content = get_file(given["path"])
             answer = {"content": None if content is None else base64.b64encode(content).decode()}
+        elif kind == "list":
+            answer = {"files": list_files()}
         else:
             self._api = PolicyApi(self._send, given["maxBody"])
             answer = {"port": await self._api.open()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,6 +48,8 @@ class RolloutBatch:
     staleness: Tensor | None = None
     """[B]: optimizer steps between the weights that began the response and this step's weights. NaN for an episode
     without a request. None without rollout.staleness."""
+    sandboxes: Sequence[Mapping[str, Any] | None] = ()
+    """[B]: of an agent's sandboxes, Sandbox.describe. Empty without them."""
 
     @property
     def failed(self) -> Tensor:

@@ -67,6 +67,7 @@ class BatchBuilder:
             [rollout.text for rollout in rollouts],
             self._scorer.combine(outcomes, log=log),
             penalties,
+            sandboxes=[rollout.sandbox for rollout in rollouts],
         )
 
     def _model_scores(self, path: str, rollouts: Sequence[Rollout]) -> Tensor:

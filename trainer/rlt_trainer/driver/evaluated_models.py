@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from rlt_api.blocks.model import Model
 from rlt_api.spec.training_config import TrainingConfig, UnsupportedVersionError, validate_version
-from rlt_trainer.checkpoint.export_checkpoint import export_checkpoint
 from rlt_trainer.checkpoint.marker import find_latest_step, list_marked, parse_step
 
 EXPORTS = "evaluated"
@@ -42,6 +41,9 @@ class EvaluatedModel:
             return
         folder = Path(config.run_directory) / EXPORTS / self.checkpoint.name
         try:
+            # Every driver imports this module. The export needs peft and torchao, whose imports take a second.
+            from rlt_trainer.checkpoint.export_checkpoint import export_checkpoint
+
             export_checkpoint(self.checkpoint, folder, self.trained)
             yield _replace_model(config, {"path": str(folder), "from_seed": None, "revision": None})
         finally:

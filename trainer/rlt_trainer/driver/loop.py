@@ -236,13 +236,12 @@ class Trainer:
         multi_turn = self.config.rollout.multi_turn
         segments = None
         if multi_turn is not None:
-            has_prompts = multi_turn.agent is not None
             segments = split_segments(
                 sequences,
                 self.decode,
                 rollout_batch.trajectories,
                 side=[response.side for response in rollout_batch.responses],
-                has_prompts=has_prompts,
+                has_prompts=multi_turn.agent is not None,
             )
         lines = build_rollout_lines(
             rollout_batch.prompts,
@@ -253,6 +252,7 @@ class Trainer:
             by_reward={name: scores.tolist() for name, scores in rollout_batch.scores.by_reward.items()},
             failures=rollout_batch.scores.failures,
             segments=segments,
+            sandboxes=rollout_batch.sandboxes,
         )
         experience = training_batch.experience
         lines = add_token_values(

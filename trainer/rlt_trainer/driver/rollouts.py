@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -48,6 +49,8 @@ class Rollout:
     """The response without special tokens."""
     outcomes: dict[str, Outcome]
     """Name -> outcome of each reward, and of an environment. The driver adds the outcomes of reward models."""
+    sandbox: Mapping[str, Any] | None = None
+    """Of an agent's sandbox: Sandbox.describe. It is not saved with a checkpoint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,16 +151,18 @@ class RolloutSampler:
         """Generate a response, and start to score it. Return it with its environment's outcome, and the others."""
         prompt = request.prompt
         environment: dict[str, Outcome] = {}
+        sandbox = None
         if converse is not None:
             episode = await converse(sampler, prompt, seed=request.seed, sampling=request.sampling)
             response = episode.response
             environment = find_environment_outcome(episode)
+            sandbox = episode.sandbox
         else:
             response = await sampler.sample(
                 prompt.token_ids, seed=request.seed, sampling=request.sampling, images=prompt.images
             )
         text = str(self._tokenizer.decode(list(response.token_ids), skip_special_tokens=True))
-        return Rollout(prompt, response, text, environment), scoring.start(text, prompt)
+        return Rollout(prompt, response, text, environment, sandbox), scoring.start(text, prompt)
 
 
 def find_environment_outcome(episode: Episode) -> dict[str, Outcome]:

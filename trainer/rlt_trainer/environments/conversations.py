@@ -150,7 +150,8 @@ class Conversations:
             async with self._pool.claim() if self._pool else nullcontext() as sandbox:
                 sandboxed = SandboxedAgent(sandbox, self._server, episode, limits, timeout_s) if sandbox else None
                 agent = self._open_agent(self._server, sandboxed)
-                return await run_agent(self._server, agent, prompt, episode, timeout_s=timeout_s)
+                found = await run_agent(self._server, agent, prompt, episode, timeout_s=timeout_s)
+                return replace(found, sandbox=await sandbox.describe()) if sandbox else found
         except SandboxError as error:
             return Episode(Response((), (), finish_reason="abort"), None, str(error))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlt_pod.sandbox.protocol import HEADER, MAX_REQUESTS, ProtocolError, decode, encode, prove, read_length
 from rlt_trainer.sandboxes.api_call import ApiCall, Respond
+from rlt_trainer.sandboxes.record import ProgramLog, read_files
 
 CONNECT_TIMEOUT_S = 2.0
 """Time for a connection and the answer to a claim."""
@@ -53,6 +54,7 @@ class Sandbox:
         self._answer: asyncio.Future[dict[str, Any] | None] | None = None
         """None: the pod was lost."""
         self._lost: SandboxError | None = None
+        self._programs = ProgramLog()
         self._respond: Respond | None = None
         self._max_body = 0
         self._requests: dict[int, asyncio.Task[None]] = {}
@@ -85,7 +87,9 @@ class Sandbox:
         if problem is None or not answer.get("problem"):
             problem = str(answer.get("problem", ""))
         exit_code = answer.get("exitCode")
-        return Result(str(answer.get("output", "")), problem, exit_code if isinstance(exit_code, int) else None)
+        result = Result(str(answer.get("output", "")), problem, exit_code if isinstance(exit_code, int) else None)
+        self._programs.add(command, result.output, result.exit_code, result.problem)
+        return result
 
     async def put(self, path: str, content: str) -> str:
         """Write a file, up to 16 MiB. Return a problem, or "". `content`: Base64."""
@@ -95,6 +99,14 @@ class Sandbox:
         """Read a file, up to 16 MiB, as Base64. None without such a file."""
         content = (await self._call({"get": {"path": path}})).get("content")
         return None if content is None else str(content)
+
+    async def describe(self) -> dict[str, Any]:
+        """Return its programs, and its files or why it was lost, for the line of its rollout."""
+        described = {"pod": self.pod, **self._programs.describe()}
+        try:
+            return {**described, "files": read_files(await self._call({"list": {}}))}
+        except SandboxError as error:
+            return {**described, "end": str(error)}
 
     async def open_api(self, respond: Respond, max_body: int) -> int:
         """Respond to the programs' requests for the policy's API. Return its port on their loopback interface.

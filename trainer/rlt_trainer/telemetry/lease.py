@@ -4,8 +4,8 @@ RUN/executions/N has the ID of the Ray job that runs attempt N. A program takes 
 a higher number, writes its file, looks again, and overwrites the files of all lower numbers. Of two programs that do
 this at the same time, either the later attempt finds the file of the earlier one and overwrites it, or the earlier one
 finds the file of the later one and stops. Before each write to the run directory, a program reads its file: with other
-content, the lease is lost. The write that follows is not atomic with this check, so that the operator also looks for
-processes of the earlier attempt before it submits the later one (rlt_pod/clear.py).
+content, the lease is lost. The write that follows is not atomic with this check, so that the later attempt also waits
+for the end of the earlier one's processes before it takes the lease (driver/earlier_processes.py).
 """
 
 from __future__ import annotations

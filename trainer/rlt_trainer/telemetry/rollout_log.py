@@ -31,12 +31,13 @@ def build_rollout_lines(
     by_reward: Mapping[str, Sequence[float]] | None = None,
     failures: Sequence[str | None] = (),
     segments: Sequence[list[Line]] | None = None,
+    sandboxes: Sequence[Mapping[str, Any] | None] = (),
 ) -> list[Line]:
     """Build a line for each response. A failed reward, and the advantage then, is NaN.
 
     `advantages`: TrainingBatch.advantages. `failures`: Scores.failures. `segments` come from split_segments. "tokens"
     counts the tokens of all the response's sequences, with an environment's tokens. "finish_reason" is the latest
-    turn's. "images" refers to the images of the prompt: data.images.name_images.
+    turn's. "sandbox" is RolloutBatch.sandboxes. "images" refers to the images of the prompt: data.images.name_images.
     """
     return [
         {
@@ -52,6 +53,7 @@ def build_rollout_lines(
             "finish_reason": responses[row].finish_reason,
             **({"rewards": {name: values[row] for name, values in by_reward.items()}} if by_reward else {}),
             **({"failure": failures[row]} if failures and failures[row] else {}),
+            **({"sandbox": sandboxes[row]} if sandboxes and sandboxes[row] else {}),
             **({"segments": segments[row]} if segments else {}),
         }
         for row, (prompt, text, reward) in enumerate(zip(prompts, texts, rewards, strict=True))

@@ -45,6 +45,22 @@ function recorded(rollout) {
   return [...facts, ...given.map(([key, name]) => el("span", { class: "term" }, `${name} ${rollout[key]}`))];
 }
 
+/** The programs and files of the sandbox in which an agent ran. */
+function sandbox(rollout) {
+  const found = rollout.sandbox;
+  if (!found) return null;
+  const programs = [found.programs ?? []].flat();
+  const files = [found.files ?? []].flat();
+  return el(
+    "details",
+    {},
+    el("summary", {}, `Sandbox: ${plural(found.num_programs ?? programs.length, "program")}, ${plural(files.length, "file")}`),
+    el("p", { class: "terms" }, el("span", { class: "term" }, `pod ${found.pod}`), found.end ? el("span", { class: "term" }, found.end) : null),
+    programs.map((each) => el("div", {}, el("p", { class: "terms" }, el("code", {}, each.command), el("span", { class: "term" }, each.problem || `exit code ${each.exit_code}`)), el("pre", { class: "text", tabindex: 0 }, each.output))),
+    files.length ? el("p", { class: "terms" }, files.map((each) => el("span", { class: "term" }, `${each.path} (${number(each.size)} bytes)`))) : null,
+  );
+}
+
 function sibling(rollout, isChosen, coloring, scale) {
   const tokens = heat(rollout, coloring, scale);
   return el(
@@ -53,6 +69,7 @@ function sibling(rollout, isChosen, coloring, scale) {
     el("h3", {}, `Reward ${rollout.reward === null ? "NaN" : number(rollout.reward)} `, rollout.difference === undefined ? null : el("span", { class: `difference ${sign(rollout.difference)}` }, signed(rollout.difference))),
     el("p", { class: "terms" }, answer(rollout), terms(rollout), recorded(rollout)),
     tokens ?? content(rollout),
+    sandbox(rollout),
     coloring && !tokens ? el("p", { class: "muted" }, "The tokens of this response are not recorded.") : null,
   );
 }
