@@ -141,12 +141,13 @@ def set_stop_policy(cluster: Cluster, policy: str) -> None:
 
 def test_added_pods_wait_for_quota_beside_the_training(cluster: Cluster, namespace: str, queue: str) -> None:
     """The quota is for the head, the train worker and two of three rollout pods."""
-    set_quota(cluster, cpu="3", memory="24Gi")
+    set_quota(cluster, cpu="2800m", memory="24Gi")
     cluster.shared_volume(namespace, CLAIM)
     numbers = {"minReplicas": 1, "maxReplicas": 3}
     job = build_job("elastic", rollout_pods=1, rollout_group=numbers)
     job["spec"]["scheduling"] = {"queueName": queue}
     job["spec"]["training"]["totalSteps"] = 1000
+    job["spec"]["cluster"]["workers"][1]["resources"]["cpu"] = "400m"  # three of them fit on the nodes
     apply_job(cluster, namespace, job)
     await_condition(cluster, namespace, "elastic", "Running", timeout_s=START_TIMEOUT_S)
 
