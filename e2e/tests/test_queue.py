@@ -158,20 +158,13 @@ def test_added_pods_wait_for_quota_beside_the_training(cluster: Cluster, namespa
     message = get_condition(waiting, "ClusterReady")["message"]
     assert "insufficient unused quota for cpu" in message
     assert is_true(waiting, "Admitted")
+    await_steps(cluster, namespace, waiting)
 
     set_quota(cluster, cpu="4", memory="24Gi")
-    grown = await_ready(cluster, namespace, "The head and 4 of 4 workers are ready")
+    await_ready(cluster, namespace, "The head and 4 of 4 workers are ready")
     set_rollout_replicas(cluster, namespace, 1)
     fewer = await_ready(cluster, namespace, "The head and 2 of 2 workers are ready")
-    later = await_job(
-        cluster,
-        namespace,
-        "elastic",
-        lambda job: get_step(job) > get_step(fewer) + 2,
-        what="steps with fewer pods",
-        timeout_s=EVENT_TIMEOUT_S,
-    )
-    assert get_step(fewer) >= get_step(grown) > get_step(waiting) > 0
+    later = await_steps(cluster, namespace, fewer)
     assert not later["status"].get("attempts")
 
 
@@ -187,6 +180,16 @@ def set_rollout_replicas(cluster: Cluster, namespace: str, number: int) -> None:
     """Set the number of rollout pods, as `rlt scale` does."""
     patch = json.dumps({"spec": {"rolloutReplicas": number}})
     cluster.kubectl("-n", namespace, "patch", "rltrainingjob", "elastic", "--type=merge", "--patch", patch)
+
+
+def await_steps(cluster: Cluster, namespace: str, before: Job) -> Job:
+    """Wait for two more steps than the job had before."""
+    wanted = get_step(before) + 2
+
+    def has_steps(job: Job) -> bool:
+        return get_step(job) >= wanted
+
+    return await_job(cluster, namespace, "elastic", has_steps, what=f"step {wanted}", timeout_s=EVENT_TIMEOUT_S)
 
 
 def await_ready(cluster: Cluster, namespace: str, text: str) -> Job:
