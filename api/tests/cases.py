@@ -1164,7 +1164,11 @@ CASES = [
     ),
     *(
         Case("max-replicas", "spec.cluster.workers[1].maxReplicas", {**elastic(), "scheduling": each}, "remove one")
-        for each in ({"queueName": "q"}, {"schedulerName": "volcano"}, {"schedulerName": "yunikorn", "gang": True})
+        for each in (
+            {"schedulerName": "yunikorn", "queueName": "q"},
+            {"schedulerName": "volcano"},
+            {"schedulerName": "yunikorn", "gang": True},
+        )
     ),
     Case(
         "max-replicas",

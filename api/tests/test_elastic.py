@@ -64,10 +64,7 @@ def test_limits_of_the_runtime_apply_to_the_largest_number(runtime: dict[str, An
     assert text in found if text else not found
 
 
-def test_a_queue_of_the_label_admits_a_fixed_number() -> None:
-    (finding,) = validate_job("sum", ELASTIC, queue_label="team-a").findings
-    assert str(finding) == (
-        "metadata.labels[kueue.x-k8s.io/queue-name]: team-a: cannot be combined with maxReplicas: a queue admits a "
-        "fixed number of pods; remove one of them"
-    )
-    assert validate_job("sum", merged(BUILTIN, separate_engines(8, replicas=4)), queue_label="team-a").findings == ()
+def test_a_queue_of_kueue_may_admit_more_pods() -> None:
+    queued = {**ELASTIC, "scheduling": {"queueName": "team-a"}}
+    assert validate_job("sum", queued).findings == ()
+    assert validate_job("sum", ELASTIC, queue_label="team-a").findings == ()

@@ -21,6 +21,9 @@ RAY_GROUP_LABEL = "ray.io/group"
 QUEUE_LABEL = KUEUE_LABEL
 """Label of a job and its RayCluster: the LocalQueue in which Kueue admits it."""
 
+ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"
+"""Annotation of a RayCluster that Kueue 0.18 or newer admits again when its number of pods changes, and the scheduling
+gate that Kueue then adds to its pods (kueue pkg/workloadslicing)."""
 WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
 """Label of a Kueue Workload: the UID of its RayCluster (kueue pkg/controller/constants)."""
 

@@ -238,6 +238,24 @@ def test_the_volume_has_the_programs_and_every_file_of_the_config_map(name: str)
     assert programs["configMap"]["name"] == name_programs()
 
 
+@pytest.mark.parametrize("queue", [None, "team-a"])
+@pytest.mark.parametrize("maximum", [None, 4])
+def test_a_job_in_a_queue_whose_number_of_pods_changes_is_elastic(queue: str | None, maximum: int | None) -> None:
+    numbers = {"replicas": 2, "minReplicas": 1, "maxReplicas": maximum}
+    groups = [{"name": name, "resources": {"cpu": "1", "memory": "4Gi"}} for name in ("train", "rollout")]
+    job = o.job(
+        {
+            **o.SPEC,
+            "rollout": {"mode": "separate", "workerGroup": "rollout"},
+            "cluster": {**o.SPEC["cluster"], "workers": [groups[0], {**groups[1], **numbers}]},
+            "scheduling": {"queueName": queue},
+        }
+    )
+    assert job.spec
+    annotations = build_ray_cluster(job, job.spec)["metadata"].get("annotations")
+    assert annotations == ({"kueue.x-k8s.io/elastic-job": "true"} if queue and maximum else None)
+
+
 def test_the_queue_label_of_the_job_overrides_the_queue_name() -> None:
     named = {**o.SPEC, "scheduling": {"queueName": "runtimes"}}
     for job, queue in ((o.job(named), "runtimes"), (o.job(named, labels={names.QUEUE_LABEL: "mine"}), "mine")):

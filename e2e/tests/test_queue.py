@@ -1,7 +1,8 @@
 """Kueue decides when jobs run.
 
 - two jobs share a quota for one: the second runs after the first;
-- a job that Kueue evicts does not fail, and runs again.
+- a job that Kueue evicts does not fail, and runs again;
+- the pods that are added to a job that runs wait for quota, and the training continues without them.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from rlt_e2e.chaos.jobs import build_job
 from rlt_e2e.cluster import Cluster
 from rlt_e2e.cluster.kueue import kueue, manage_namespace
 from rlt_e2e.installation import CLAIM
 from rlt_e2e.jobs import (
     EVENT_TIMEOUT_S,
+    START_TIMEOUT_S,
     Job,
     apply_job,
     await_condition,
     await_job,
     build_command_job,
     get_condition,
+    get_step,
     is_true,
     read_job,
 )
@@ -133,3 +137,65 @@ def set_stop_policy(cluster: Cluster, policy: str) -> None:
     """Set the policy. HoldAndDrain evicts admitted jobs and admits no jobs until the policy is None."""
     patch = json.dumps({"spec": {"stopPolicy": policy}})
     cluster.kubectl("patch", "clusterqueue", "all-teams", "--type=merge", "--patch", patch)
+
+
+def test_added_pods_wait_for_quota_beside_the_training(cluster: Cluster, namespace: str, queue: str) -> None:
+    """The quota is for the head, the train worker and two of three rollout pods."""
+    set_quota(cluster, cpu="2800m", memory="24Gi")
+    cluster.shared_volume(namespace, CLAIM)
+    numbers = {"minReplicas": 1, "maxReplicas": 3}
+    job = build_job("elastic", rollout_pods=1, rollout_group=numbers)
+    job["spec"]["scheduling"] = {"queueName": queue}
+    job["spec"]["training"]["totalSteps"] = 1000
+    job["spec"]["cluster"]["workers"][1]["resources"]["cpu"] = "400m"  # three of them fit on the nodes
+    apply_job(cluster, namespace, job)
+    await_condition(cluster, namespace, "elastic", "Running", timeout_s=START_TIMEOUT_S)
+
+    set_rollout_replicas(cluster, namespace, 2)
+    await_ready(cluster, namespace, "The head and 3 of 3 workers are ready")
+    set_rollout_replicas(cluster, namespace, 3)
+    waiting = await_ready(cluster, namespace, f"Waiting for admission by queue {queue}")
+    message = get_condition(waiting, "ClusterReady")["message"]
+    assert "insufficient unused quota for cpu" in message
+    assert is_true(waiting, "Admitted")
+    await_steps(cluster, namespace, waiting)
+
+    set_quota(cluster, cpu="4", memory="24Gi")
+    await_ready(cluster, namespace, "The head and 4 of 4 workers are ready")
+    set_rollout_replicas(cluster, namespace, 1)
+    fewer = await_ready(cluster, namespace, "The head and 2 of 2 workers are ready")
+    later = await_steps(cluster, namespace, fewer)
+    assert not later["status"].get("attempts")
+
+
+def set_quota(cluster: Cluster, **quota: str) -> None:
+    """Set the quota of the queue."""
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
+    path = "/spec/resourceGroups/0/flavors/0/resources"
+    patch = json.dumps([{"op": "replace", "path": path, "value": resources}])
+    cluster.kubectl("patch", "clusterqueue", "all-teams", "--type=json", "--patch", patch)
+
+
+def set_rollout_replicas(cluster: Cluster, namespace: str, number: int) -> None:
+    """Set the number of rollout pods, as `rlt scale` does."""
+    patch = json.dumps({"spec": {"rolloutReplicas": number}})
+    cluster.kubectl("-n", namespace, "patch", "rltrainingjob", "elastic", "--type=merge", "--patch", patch)
+
+
+def await_steps(cluster: Cluster, namespace: str, before: Job) -> Job:
+    """Wait for two more steps than the job had before."""
+    wanted = get_step(before) + 2
+
+    def has_steps(job: Job) -> bool:
+        return get_step(job) >= wanted
+
+    return await_job(cluster, namespace, "elastic", has_steps, what=f"step {wanted}", timeout_s=EVENT_TIMEOUT_S)
+
+
+def await_ready(cluster: Cluster, namespace: str, text: str) -> Job:
+    """Wait until ClusterReady is True with this text."""
+
+    def wanted(job: Job) -> bool:
+        return is_true(job, "ClusterReady") and text in get_condition(job, "ClusterReady")["message"]
+
+    return await_job(cluster, namespace, "elastic", wanted, what=text, timeout_s=EVENT_TIMEOUT_S)

@@ -28,8 +28,12 @@ from rlt_operator.observation import (
 
 
 def parse_workload(manifest: Manifest) -> str | None:
-    """Why Kueue does not admit a Workload: the message on the quota, else on its admission checks. None if it does."""
-    for each in manifest.get("status", {}).get("conditions", []):
+    """Why Kueue does not admit a Workload: the message on the quota, else on its admission checks. None if it does, or
+    if it has finished: an elastic RayCluster gets another Workload for more pods."""
+    conditions = manifest.get("status", {}).get("conditions", [])
+    if any(each["type"] == "Finished" and each["status"] == "True" for each in conditions):
+        return None
+    for each in conditions:
         if each["type"] in ("QuotaReserved", "Admitted") and each["status"] == "False":
             return str(each["message"])
     return None
@@ -59,7 +63,12 @@ def parse_ray_cluster(manifest: Manifest) -> RayCluster:
         head_pod=(status.get("head") or {}).get("podName") or None,
         devices=_count_devices(manifest.get("spec", {}).get("workerGroupSpecs") or []),
         groups=tuple(_parse_group(each) for each in manifest.get("spec", {}).get("workerGroupSpecs") or []),
+        elastic=any(_has_gate(each) for each in manifest.get("spec", {}).get("workerGroupSpecs") or []),
     )
+
+
+def _has_gate(group: Manifest) -> bool:
+    return {"name": names.ELASTIC_JOB} in (group["template"].get("spec", {}).get("schedulingGates") or [])
 
 
 def _parse_group(group: Manifest) -> GroupSize:

@@ -75,6 +75,8 @@ class RayCluster:
     """Extended resource and number of them in all workers."""
     groups: tuple[GroupSize, ...] = ()
     """Its worker groups."""
+    elastic: bool = False
+    """Whether Kueue admits another number of pods: it has added its scheduling gate to their templates."""
 
     @property
     def removed_by_scaling(self) -> frozenset[str]:
@@ -345,7 +347,7 @@ class Observed:
     config: Config | None = None
     cluster: RayCluster | None = None
     queue_message: str | None = None
-    """Why Kueue does not admit the RayCluster, while it is suspended."""
+    """Why Kueue does not admit the RayCluster, or the pods that were added to it."""
     pods: tuple[Pod, ...] = ()
     removed_pods: tuple[Pod, ...] = ()
     """Pods of the RayCluster that no longer exist, in their last state."""

@@ -83,8 +83,10 @@ def choose_replicas(observed: Observed) -> int | None:
 
 
 def is_scalable(observed: Observed) -> bool:
-    """Whether the number of pods can change. Kueue, which sets spec.suspend, would evict the RayCluster."""
-    return observed.owned_cluster is not None and observed.owned_cluster.suspend is None
+    """Whether the number of pods can change. Kueue, which sets spec.suspend, evicts a RayCluster that is not elastic:
+    it has no elastic jobs."""
+    cluster = observed.owned_cluster
+    return cluster is not None and (cluster.suspend is None or (cluster.elastic and not cluster.suspend))
 
 
 def build_patch(cluster: Manifest, scaling: Scaling) -> list[Manifest] | None:

@@ -60,6 +60,8 @@ def test_kueues_message_is_read_from_the_workload() -> None:
     evicted = {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted by another"}
     assert parse_workload({"status": {"conditions": [evicted, reserved]}}) == "insufficient quota"
     assert parse_workload({"status": {"conditions": [{**reserved, "status": "True"}]}}) is None
+    replaced = {"type": "Finished", "status": "True", "reason": "WorkloadSliceReplaced", "message": "by another"}
+    assert parse_workload({"status": {"conditions": [reserved, replaced]}}) is None
     assert parse_workload({}) is None
 
 
@@ -120,3 +122,10 @@ def test_parse_ray_cluster_reads_suspension() -> None:
     resumed = {**SUSPENDED, "status": "False"}
     back = parse_ray_cluster({"metadata": metadata, "spec": {}, "status": {"conditions": [resumed]}})
     assert (back.suspend, back.resumed) == (None, o.NOW)
+
+
+@pytest.mark.parametrize(("gates", "elastic"), [([], False), ([{"name": "kueue.x-k8s.io/elastic-job"}], True)])
+def test_an_elastic_ray_cluster_has_the_gate_of_kueue(gates: list[dict[str, str]], elastic: bool) -> None:
+    metadata: dict[str, Any] = {"uid": "u", "creationTimestamp": "2026-01-02T03:04:05Z"}
+    groups = [{"template": {"spec": {}}}, {"template": {"spec": {"schedulingGates": gates}}}]
+    assert parse_ray_cluster({"metadata": metadata, "spec": {"workerGroupSpecs": groups}}).elastic is elastic

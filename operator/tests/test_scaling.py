@@ -192,9 +192,10 @@ def test_another_pod_that_is_lost_meanwhile_is_a_disruption() -> None:
 @pytest.mark.parametrize("change", [
     {"cluster": o.cluster(groups=size(3), deleting=True)},
     {"cluster": o.cluster(groups=size(3), suspend=False)},
+    {"cluster": o.cluster(groups=size(3), suspend=True, elastic=True)},
     {"cluster": o.cluster(groups=())},
     {"ray": o.ended("SUCCEEDED", o.final_log())},
-], ids=["deleted", "admitted by Kueue", "another RayCluster", "ended"])  # fmt: skip
+], ids=["deleted", "admitted by Kueue", "evicted by Kueue", "another RayCluster", "ended"])  # fmt: skip
 def test_the_number_stays(change: dict[str, Any]) -> None:
     assert scaling_of(replace(wants(THREE, 5), **change)) is None
 
@@ -249,6 +250,31 @@ def test_a_proposal_changes_nothing_without_autoscale_or_for_another_number() ->
     assert choose_replicas(reports(3, 3)) is None
     admitted = replace(reports(3, 4), cluster=o.cluster(groups=size(3), suspend=False))
     assert choose_replicas(admitted) is None, "Kueue would evict the RayCluster"
+    assert choose_replicas(replace(admitted, cluster=o.cluster(groups=size(3), suspend=False, elastic=True))) == 4
+
+
+def test_an_elastic_ray_cluster_in_a_queue_gets_more_pods_which_wait_for_admission() -> None:
+    more = wants(THREE, 4)
+    before, after = (o.cluster(groups=size(number), suspend=False, elastic=True) for number in (3, 4))
+    assert scaling_of(replace(more, cluster=before)) == scaled(4)
+    gated = pod("d", ready=False, phase="Pending", unschedulable="Scheduling is blocked due to non-empty gates")
+    waiting = replace(
+        more,
+        job=replace(more.job, queue="team-a"),
+        cluster=after,
+        pods=(*more.pods, gated),
+        queue_message="insufficient unused quota for cpu",
+    )
+    status, reason, message = ready_of(o.after(waiting))
+    assert (status, reason) == ("True", Reason.WORKERS_MISSING)
+    assert message.endswith("Waiting for admission by queue team-a: insufficient unused quota for cpu")
+
+
+def test_a_kueue_without_elastic_jobs_is_reported() -> None:
+    fixed = replace(wants(THREE, 4), cluster=o.cluster(groups=size(3), suspend=False))
+    _, reason, message = ready_of(o.after(fixed))
+    assert reason == Reason.WORKERS_MISSING
+    assert "Kueue has admitted this number of pods" in message
 
 
 @pytest.mark.parametrize(("use", "text"), [

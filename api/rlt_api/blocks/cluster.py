@@ -53,8 +53,8 @@ class WorkerGroup(ApiModel):
     all replicas, and continues with any number."""
     max_replicas: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Maximum of spec.rolloutReplicas, which changes the number of pods while the job runs. It needs minReplicas and an
-    engine in each pod, and no queue or gang, which start a fixed number of pods. Limits of the runtime on replicas
-    apply to it as well. Default: the number of pods does not change."""
+    engine in each pod, and no gang, which starts a fixed number of pods. With a queue of Kueue, it needs Kueue 0.18 or
+    newer. Limits of the runtime on replicas apply to it as well. Default: the number of pods does not change."""
     autoscale: bool = False
     """Set the number of pods to what metricRules.generationBound and trainingBound propose, within minReplicas and
     maxReplicas. Each rule needs its number of steps in succession with the same number of pods, which is the cooldown.

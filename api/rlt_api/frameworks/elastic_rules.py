@@ -18,7 +18,7 @@ from rlt_api.findings.kinds import (
 )
 from rlt_api.frameworks.replaceable_pods import find_replaceable_group
 from rlt_api.rules.choices import TYPE
-from rlt_api.rules.queues import ALWAYS_GANGS, KUEUE_LABEL, QUEUE, SCHEDULER
+from rlt_api.rules.queues import ALWAYS_GANGS, QUEUE, QUEUE_LABELS, SCHEDULER
 from rlt_api.spec.job_spec import RLTrainingJobSpec
 from rlt_api.spec.objects import is_on_volume, list_objects
 
@@ -51,8 +51,8 @@ def validate_min_replicas(spec: RLTrainingJobSpec) -> Iterator[Finding]:
 
 def validate_max_replicas(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     """maxReplicas is for the same group. It needs minReplicas, must not be below replicas, and an engine must fit in a
-    pod: the operator does not know which pods make up an engine. Queues and gangs start a fixed number of pods, and
-    objects of a bucket are downloaded once, to the pods that exist then."""
+    pod: the operator does not know which pods make up an engine. Gangs and the queues of gang schedulers start a fixed
+    number of pods, and objects of a bucket are downloaded once, to the pods that exist then."""
     generating = find_replaceable_group(spec)
     rule = "max-replicas"
     for index, group in enumerate(spec.cluster.workers):
@@ -76,7 +76,7 @@ def validate_max_replicas(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield superfluous(field, maximum, message, or_set={TENSOR_PARALLEL: devices}, rule=rule)
         scheduling = spec.scheduling
         fixed = {
-            QUEUE: scheduling.queue_name is not None,
+            QUEUE: scheduling.queue_name is not None and scheduling.scheduler_name in QUEUE_LABELS,
             "spec.scheduling.gang": scheduling.gang,
             SCHEDULER: scheduling.scheduler_name in ALWAYS_GANGS and not (scheduling.queue_name or scheduling.gang),
         }
@@ -126,15 +126,6 @@ def validate_rollout_replicas(spec: RLTrainingJobSpec) -> Iterator[Finding]:
         yield above(field, wanted, maximum, f"maxReplicas {maximum}", rule=rule, involved=involved)
     elif wanted < minimum:
         yield below(field, wanted, minimum, f"is below minReplicas {minimum}", rule=rule, involved=involved)
-
-
-def validate_elastic_queue(spec: RLTrainingJobSpec, queue_label: str | None) -> Iterator[Finding]:
-    """maxReplicas needs a job without the label of a queue: Kueue evicts a RayCluster whose number of pods changes."""
-    group = find_replaceable_group(spec)
-    if group is not None and group.max_replicas is not None and queue_label is not None:
-        field = f"metadata.labels[{KUEUE_LABEL}]"
-        message = "cannot be combined with maxReplicas: a queue admits a fixed number of pods"
-        yield Finding(field, queue_label, message, "remove one of them", rule="max-replicas")
 
 
 def _count_engine_pods(spec: RLTrainingJobSpec, group: WorkerGroup) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from rlt_api.findings.finding import Finding, child_path, printable, use
-from rlt_api.frameworks.elastic_rules import validate_elastic_queue
 from rlt_api.frameworks.framework_rules import report_unused_option
 from rlt_api.model import ApiModel
 from rlt_api.rules.choices import TYPE
@@ -95,7 +94,6 @@ def _apply_rules(
     if runtime is None and (policy.unknown or "runtimeRef" in add_default_runtime(spec, policy)):
         found = _independent_of_runtime(found, spec)
     found += validate_runtime_given(spec, policy)
-    found += until_unreadable(validate_elastic_queue, resolved, queue_label)
     if runtime is not None:
         try:
             limits = RLRuntimeSpec.model_validate(runtime)

@@ -28,6 +28,8 @@ def build_ray_cluster(job: Job, spec: RLTrainingJobSpec) -> Manifest:
     """Build the RayCluster of the job."""
     metadata = build_metadata(job, names.ray_cluster(job.name))
     metadata["labels"] |= {**build_scheduling_labels(job, spec), names.PROGRAMS_LABEL: name_programs()}
+    if job.queue and any(group.max_replicas for group in spec.cluster.workers):
+        metadata["annotations"] = {names.ELASTIC_JOB: "true"}
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",

@@ -1,4 +1,4 @@
-"""Build programs from Go modules. go/go.mod pins the modules of all programs except KWOK and the S3 server,
+"""Build programs from Go modules. go/go.mod pins the modules of all programs except KWOK, Kueue and the S3 server,
 which have their own go.mod."""
 
 import hashlib

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlt_e2e.cluster import images
-from rlt_e2e.cluster.go_programs import Family, obtain
+from rlt_e2e.cluster.go_programs import GO_FOLDER, Family, obtain
 from rlt_e2e.cluster.handle import Cluster
 from rlt_e2e.cluster.stages import stage
 
@@ -23,7 +23,8 @@ KUEUE = Family(
     name="kueue",
     title="Kueue",
     packages=(f"{MODULE}/cmd/kueue",),
-    estimate_s=60,
+    estimate_s=300,
+    module=GO_FOLDER / "kueue",
     stamps=lambda modules: {f"{MODULE}/pkg/version.GitVersion": modules[MODULE]},
     copies=((MODULE, "charts/kueue", "chart"),),
 )

@@ -16,7 +16,7 @@ from rlt_core.kuberay import KUBERAY_MINIMUM, describe_lost_fields, describe_rep
 from rlt_core.network_status import blocks_start, build_network_status, needs_decision
 from rlt_operator.conditions import ConditionUpdate, keep_conditions
 from rlt_operator.diagnosis.pods import truncate
-from rlt_operator.lifecycle.cluster_ready import describe_excess
+from rlt_operator.lifecycle.cluster_ready import describe_excess, describe_queue
 from rlt_operator.lifecycle.shared_verdicts import fail_job, wait_for_cluster
 from rlt_operator.observation import Observed
 from rlt_operator.verdict import SETTLED, Verdict
@@ -165,7 +165,7 @@ def waiting_for_queue(observed: Observed, spec: RLTrainingJobSpec, now: datetime
     """
     if observed.cluster is None or not observed.cluster.suspend:
         return None
-    verdict = wait_for_cluster(Reason.WAITING_FOR_QUEUE, _describe_queue(observed))
+    verdict = wait_for_cluster(Reason.WAITING_FOR_QUEUE, describe_queue(observed))
     return replace(verdict, requeue_after=QUEUE_INTERVAL_S)
 
 
@@ -197,16 +197,8 @@ def build_admitted(observed: Observed) -> ConditionUpdate:
         )
         return ConditionUpdate("Unknown", Reason.QUEUE_SILENT, message)
     if cluster.suspend:
-        return ConditionUpdate("False", Reason.WAITING_FOR_QUEUE, _describe_queue(observed))
+        return ConditionUpdate("False", Reason.WAITING_FOR_QUEUE, describe_queue(observed))
     return ConditionUpdate("True", Reason.QUOTA_RESERVED, f"Queue {queue} has admitted the job.")
-
-
-def _describe_queue(observed: Observed) -> str:
-    """What a suspended RayCluster waits for, with Kueue's message if there is one."""
-    if observed.job.queue is None:
-        return "The RayCluster is suspended outside rlt. Set its spec.suspend to false to continue the job."
-    waiting = f"Waiting for admission by queue {observed.job.queue}"
-    return f"{waiting}: {truncate(observed.queue_message)}" if observed.queue_message else f"{waiting}."
 
 
 def _to_sentence(text: str) -> str:

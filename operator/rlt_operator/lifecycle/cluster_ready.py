@@ -11,7 +11,7 @@ from rlt_api.status.conditions import Reason
 from rlt_core import names
 from rlt_core.children.pod_template import GCS_PORT
 from rlt_operator.conditions import ConditionUpdate
-from rlt_operator.diagnosis.pods import HEAD_TIMEOUT_S, diagnose, list_cut_off, list_waiting_for_head
+from rlt_operator.diagnosis.pods import HEAD_TIMEOUT_S, diagnose, list_cut_off, list_waiting_for_head, truncate
 from rlt_operator.observation import NamespaceUse, Observed, Pod, is_in
 from rlt_operator.scaling import is_scalable, wants_more_pods
 
@@ -56,14 +56,24 @@ def describe_excess(use: NamespaceUse) -> str:
     return f"spec.cluster.workers: {use.needed} accelerators: exceeds the namespace's maximum of {limit}"
 
 
+def describe_queue(observed: Observed) -> str:
+    """What a suspended RayCluster, or a pod that was added, waits for, with Kueue's message if there is one."""
+    if observed.job.queue is None:
+        return "The RayCluster is suspended outside rlt. Set its spec.suspend to false to continue the job."
+    waiting = f"Waiting for admission by queue {observed.job.queue}"
+    return f"{waiting}: {truncate(observed.queue_message)}" if observed.queue_message else f"{waiting}."
+
+
 def _explain_missing_pods(observed: Observed) -> str | None:
     """Why pods that only generate are missing beside the program; None if they start."""
     if wants_more_pods(observed):
         use = observed.namespace_use
         if not is_scalable(observed):
-            return "Kueue has admitted this number of pods, and evicts a Ray cluster whose number changes."
+            return "Kueue has admitted this number of pods: its version, or its configuration, has no elastic jobs."
         if use and not use.fits:
             return f"{describe_excess(use)}, of which other Ray clusters have {use.used}."
+    if observed.queue_message:
+        return describe_queue(observed)
     diagnosis = diagnose(observed)
     return diagnosis.message if diagnosis else None
 

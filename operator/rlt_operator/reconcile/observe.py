@@ -104,7 +104,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
             removed_pods=tuple(pod for pod in cache.pods.select_removed(key) if pod.cluster_uid == cluster.uid),
             config=next(iter(cache.configs.select(key)), None),
             pod_nodes=_select_nodes(cache, observed.cluster_pods),
-            queue_message=next(iter(cache.workloads.select(cluster.uid)), None) if cluster.suspend else None,
+            queue_message=next(iter(cache.workloads.select(cluster.uid)), None),
         )
     ray = poller.poll(key, choose_target(observed))
     observed = replace(observed, ray=ray, progress_interval=choose_progress_interval(poller.count()))
