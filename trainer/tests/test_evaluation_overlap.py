@@ -185,7 +185,8 @@ def test_values_of_newer_weights_are_left_out(
     monkeypatch.setattr(in_process, "LocalProcesses", Processes)
     train(lossy)
     assert "step 1 has no values of its suites" in caplog.text
-    rows, expected = read_rows(lossy), read_rows(whole)
+    rows = read_rows(lossy)
+    expected = read_rows(whole)
     assert not any(name.startswith("val") for name in rows[1])
     assert not (tmp_path / "lossy/evaluation/test/step-1.parquet").exists()
     expected[1] = {name: value for name, value in expected[1].items() if not name.startswith("val")}

@@ -31,6 +31,7 @@ class Run:
         self.checkpoints = Path("checkpoints")
         self.requested = False
         self.lease = None
+        self.locate = str
         self.controller = KlController("adaptive", 0.5)
         self._resumed = resumed
         self.error: str | None = None
