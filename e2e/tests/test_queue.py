@@ -139,6 +139,7 @@ def set_stop_policy(cluster: Cluster, policy: str) -> None:
     cluster.kubectl("patch", "clusterqueue", "all-teams", "--type=merge", "--patch", patch)
 
 
+@pytest.mark.long
 def test_added_pods_wait_for_quota_beside_the_training(cluster: Cluster, namespace: str, queue: str) -> None:
     """The quota is for the head, the train worker and two of three rollout pods."""
     set_quota(cluster, cpu="2800m", memory="24Gi")
