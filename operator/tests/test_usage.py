@@ -326,6 +326,23 @@ def test_the_usage_is_written_with_other_changes_and_not_by_itself() -> None:
     assert changed.status.usage.by.model_dump(exclude_defaults=True) == {"starting": 800, "update": 81 * 16}
 
 
+def test_the_end_of_each_pod_is_written() -> None:
+    """Otherwise the first pods to end would count until the last one has ended."""
+    succeeded = replace(started(), ray=o.ended("SUCCEEDED", o.final_log()))
+    ending = o.after(replace(o.after(succeeded), cluster=o.cluster(deleting=True)))
+    assert ending.job.status.usage
+    assert ending.job.status.usage.accelerators == 16
+    second = o.NOW + timedelta(seconds=1)
+    assert plan(ending, second).status is None
+    head, first, last = ending.pods
+    ended = replace(ending, pods=(head, replace(first, phase="Failed"), last))
+    written = plan(ended, second).status
+    assert written
+    assert written.usage
+    assert written.usage.accelerators == 8
+    assert written.usage.accelerator_seconds == ending.job.status.usage.accelerator_seconds + 16
+
+
 def test_a_job_without_accelerators_has_no_usage() -> None:
     assert o.STARTED.job.status.usage is None
 

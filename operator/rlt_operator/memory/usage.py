@@ -2,7 +2,7 @@
 
 Each write of the status continues where the last one ended (usage.observedTime), from the pods that exist and the time
 when each of them got its node. No interval counts twice, also after a crash of the operator, and a write that fails is
-made up for by the next one. The end of a pod has the time at which the operator records it.
+made up for by the next one. The end of a pod has the time at which the operator records it, and causes a write.
 
 The states queued, starting, running and idle follow each other in an attempt. What was counted while the program runs
 is divided again by each of its reports, which have the seconds of each phase since its start, so that neither a missed
@@ -88,6 +88,14 @@ def count_usage(observed: Observed, verdict: Verdict, now: datetime) -> Usage | 
     program = _describe_program(observed, verdict)
     starts = _find_starts(observed, job.spec, old, held, program, end)
     return count(old, held, starts, program, min(counted, end) if old is None else counted, end)
+
+
+def has_released(observed: Observed) -> bool:
+    """Whether pods have ended that the recorded usage counts."""
+    job = observed.job
+    if job.spec is None or job.status.usage is None:
+        return False
+    return sum(each.accelerators for each in _list_held(observed, job.spec)) < job.status.usage.accelerators
 
 
 def continue_usage(usage: Usage | None, report: ProgressReport, now: datetime) -> Usage | None:

@@ -57,7 +57,7 @@ from rlt_operator.lifecycle.terminal import (
 from rlt_operator.manifests import parse_config
 from rlt_operator.memory.attempts import track_attempt
 from rlt_operator.memory.clocks import count_seconds_to_deadline
-from rlt_operator.memory.usage import count_usage
+from rlt_operator.memory.usage import count_usage, has_released
 from rlt_operator.observation import Config, Observed
 from rlt_operator.reconcile.starting_pods import count_seconds_to_write
 from rlt_operator.reconcile.status import build_status, cut_status, keep_resolved_spec
@@ -158,7 +158,7 @@ def plan(observed: Observed, now: datetime) -> Plan:
     if verdict.delete_job:
         return Plan(delete_job=True)
     status = build_status(observed, verdict, now)
-    if status != job.status:  # the usage alone causes no write
+    if status != job.status or has_released(observed):  # otherwise, the usage alone causes no write
         status = cut_status(status.model_copy(update={"usage": count_usage(observed, verdict, now)}))
     if verdict.acts and job.status.resolved_spec is None and status.resolved_spec is not None:
         return Plan(status=keep_resolved_spec(job, job.status), requeue_after=0)  # before anything is created from it
