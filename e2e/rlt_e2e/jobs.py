@@ -175,6 +175,11 @@ def build_command_job(name: str, *command: str, **cluster_fields: Any) -> Job:
     }
 
 
+def await_objects(cluster: Cluster, namespace: str, condition: str, *objects: str) -> None:
+    """Wait until the condition of `kubectl wait` holds. Raises ValueError after EVENT_TIMEOUT_S."""
+    cluster.kubectl("-n", namespace, "wait", f"--for={condition}", f"--timeout={EVENT_TIMEOUT_S:.0f}s", *objects)
+
+
 def apply_job(cluster: Cluster, namespace: str, job: Job) -> str:
     """Apply the job in a namespace and return its name."""
     job = {**job, "metadata": {**job["metadata"], "namespace": namespace}}

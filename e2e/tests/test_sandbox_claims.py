@@ -18,11 +18,11 @@ from rlt_core.names import SANDBOX_LABEL
 from rlt_e2e.api_objects import read_objects
 from rlt_e2e.cluster import Cluster
 from rlt_e2e.jobs import (
-    EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
     apply_job,
     await_cleanup,
     await_condition,
+    await_objects,
     build_learning_job,
     list_pods,
 )
@@ -87,12 +87,12 @@ def test_claims_lose_no_pod(cluster: Cluster, namespace: str) -> None:
     assert phases["cold"]["ends"] == ["ok"] * COLD
     expected = ["lost" if number % DELETED_EVERY == 0 else "ok" for number in range(ROLLOUTS)]
     assert phases["rollouts"]["ends"] == expected
-    wait(cluster, namespace, f"jsonpath={{.status.ready}}={POOL_SIZE}", "job", "--all")
-    wait(cluster, namespace, f"jsonpath={{.status.sandboxes.ready}}={POOL_SIZE}", f"rltrainingjob/{NAME}")
+    await_objects(cluster, namespace, f"jsonpath={{.status.ready}}={POOL_SIZE}", "job", "--all")
+    await_objects(cluster, namespace, f"jsonpath={{.status.sandboxes.ready}}={POOL_SIZE}", f"rltrainingjob/{NAME}")
     assert len(list_alive(cluster, namespace)) == POOL_SIZE
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", NAME)
     await_cleanup(cluster, namespace, NAME)
-    wait(cluster, namespace, "delete", "pod", "-l", f"{SANDBOX_LABEL}={NAME}")
+    await_objects(cluster, namespace, "delete", "pod", "-l", f"{SANDBOX_LABEL}={NAME}")
 
 
 def create_job(cluster: Cluster, namespace: str) -> None:
@@ -108,8 +108,8 @@ def create_job(cluster: Cluster, namespace: str) -> None:
     spec["rollout"]["multiTurn"] = {"tools": [{"name": "python"}], "sandbox": sandbox}
     apply_job(cluster, namespace, job)
     await_condition(cluster, namespace, NAME, "Running", timeout_s=START_TIMEOUT_S)
-    wait(cluster, namespace, "jsonpath={.status.progress.stage}=training", f"rltrainingjob/{NAME}")
-    wait(cluster, namespace, f"jsonpath={{.status.ready}}={POOL_SIZE}", "job", "--all")
+    await_objects(cluster, namespace, "jsonpath={.status.progress.stage}=training", f"rltrainingjob/{NAME}")
+    await_objects(cluster, namespace, f"jsonpath={{.status.ready}}={POOL_SIZE}", "job", "--all")
 
 
 def run_program(cluster: Cluster, namespace: str, head: str) -> list[dict[str, Any]]:
@@ -134,8 +134,3 @@ def list_alive(cluster: Cluster, namespace: str) -> list[str]:
     """Return the names of the sandbox pods that have not ended."""
     pods = read_objects(cluster, namespace, "pod", labelSelector=f"{SANDBOX_LABEL}={NAME}")
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]
-
-
-def wait(cluster: Cluster, namespace: str, condition: str, *objects: str) -> None:
-    """Wait until the condition of `kubectl wait` holds. Raises ValueError after EVENT_TIMEOUT_S."""
-    cluster.kubectl("-n", namespace, "wait", f"--for={condition}", f"--timeout={EVENT_TIMEOUT_S:.0f}s", *objects)

@@ -13,11 +13,11 @@ from rlt_core.names import SANDBOX_LABEL
 from rlt_e2e.api_objects import read_objects
 from rlt_e2e.cluster import Cluster
 from rlt_e2e.jobs import (
-    EVENT_TIMEOUT_S,
     START_TIMEOUT_S,
     apply_job,
     await_cleanup,
     await_condition,
+    await_objects,
     build_learning_job,
     list_pods,
     read_job,
@@ -113,11 +113,6 @@ def list_sandboxes(cluster: Cluster, namespace: str) -> list[str]:
     """Return pod/NAME of each sandbox pod."""
     pods = read_objects(cluster, namespace, "pod", labelSelector=f"{SANDBOX_LABEL}={NAME}")
     return [f"pod/{pod['metadata']['name']}" for pod in pods]
-
-
-def await_objects(cluster: Cluster, namespace: str, condition: str, *objects: str) -> None:
-    """Wait until the condition of `kubectl wait` holds. Raises ValueError after EVENT_TIMEOUT_S."""
-    cluster.kubectl("-n", namespace, "wait", f"--for={condition}", f"--timeout={EVENT_TIMEOUT_S:.0f}s", *objects)
 
 
 def test_a_hostile_program_is_rejected_and_its_pod_replaced(cluster: Cluster, namespace: str) -> None:
