@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rlt.runs import pages
 from rlt_api.spec.training_config import ProgressReport
 from rlt_pod.report.driver_report import PROGRESS_PREFIX
 from rlt_pod.report.metric_rules import Limit
@@ -18,7 +19,7 @@ from rlt_pod.report.step_history import METRICS_FILE, read_history
 from rlt_trainer.driver.reporter import Reporter
 from rlt_trainer.evaluation.bootstrap import Interval
 from rlt_trainer.evaluation.gate import Gate
-from rlt_trainer.telemetry import chrome_trace
+from rlt_trainer.telemetry import chrome_trace, run_history
 from rlt_trainer.telemetry.run_directory import RunDirectory
 from rlt_trainer.telemetry.server import ProgressServer
 from rlt_trainer.telemetry.sinks import Sinks
@@ -157,6 +158,25 @@ def test_spans_become_a_trace_for_perfetto(tmp_path: Path, capsys: pytest.Captur
     assert (step["name"], gen["name"], gen["args"]) == ("step", "gen", {"step": 1})
     assert step["ts"] <= gen["ts"]
     assert gen["ts"] + gen["dur"] <= step["ts"] + step["dur"] + 1
+
+
+def test_a_span_that_begins_in_an_earlier_step_belongs_to_the_one_it_ends_in(tmp_path: Path) -> None:
+    server = ProgressServer(0, run_directory=tmp_path)
+    reporter = Reporter(server, RunDirectory(tmp_path), total_steps=30)
+    driver = Stopwatch(step=1)
+    generation = driver.measure("gen", thread=1)
+    with driver.measure("step"):
+        generation.__enter__()
+    reporter.spans(1, driver.take())
+    driver.step = 2
+    with driver.measure("step"):
+        generation.__exit__(None, None, None)
+    reporter.spans(2, driver.take())
+    server.close()
+    for step, phases in {1: ["step"], 2: ["gen", "step"]}.items():
+        served = [json.loads(line)["phase"] for line in run_history.read_spans(tmp_path, step).splitlines()]
+        page, _ = pages.read_spans(tmp_path, step)
+        assert served == [span["phase"] for span in page] == phases
 
 
 def test_a_run_without_spans_is_rejected(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ class Trainer:
         if generating:
             metrics["perf/rollout_pods"] = generating / rollout_pods(self.config).processes
         worker_spans = [span for report in [*reports, *engine_reports] for span in report.spans]
-        self.reporter.spans([*spans, *worker_spans])
+        self.reporter.spans(step, [*spans, *worker_spans])
         multi_turn = self.config.rollout.multi_turn
         segments = None
         if multi_turn is not None:

@@ -180,7 +180,7 @@ class PreferenceTrainer:
         spans = self.stopwatch.take()
         work = Work.of(sequences, self.shape, lora=self.config.model.lora is not None)
         metrics |= compute_speed_metrics(spans, reports, work, devices=count_devices(self.config))
-        self.reporter.spans([*spans, *(span for report in reports for span in report.spans)])
+        self.reporter.spans(step, [*spans, *(span for report in reports for span in report.spans)])
         self.reporter.step(step, metrics)
         self.checkpoints.report_finished_saves()
 

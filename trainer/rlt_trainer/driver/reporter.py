@@ -6,7 +6,8 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -158,11 +159,12 @@ class Reporter:
             ),
         )
 
-    def spans(self, spans: Sequence[Span]) -> None:
-        """Record the spans of a step."""
-        self._run.append_spans(spans)
+    def spans(self, step: int, spans: Iterable[Span]) -> None:
+        """Record the spans that ended in `step`. They belong to it, also if they began in an earlier one."""
+        ended = [replace(span, step=step) for span in spans]  # readers need the lines of a step without others between
+        self._run.append_spans(ended)
         if self._traces:
-            self._traces.export(spans)
+            self._traces.export(ended)
 
     def evaluation(self, step: int, metrics: dict[str, float]) -> None:
         """Report the suites after `step`, the latest one, or before the first step. Another line completes its row."""
