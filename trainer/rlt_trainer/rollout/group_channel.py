@@ -21,6 +21,9 @@ from rlt_trainer.rollout.weight_sync import StaleWeightsError, describe_damage
 
 JOIN_TIMEOUT = timedelta(minutes=1)
 """How long the members wait for the others."""
+CONNECT_ATTEMPTS = 5
+"""How often gloo tries to connect two members, each time until its timeout (measured with torch 2.11). It does so for a
+member that has met the others and then ends with its pod: no host answers at its address."""
 CONNECT_TIMEOUT = timedelta(seconds=5)
 """How long the driver waits for the store. It has none if the process of member 0 has ended, which ends the run."""
 
@@ -79,7 +82,7 @@ class GroupChannel:
         self.limit = BUCKET_BYTES
         self.version = 0
         group = ProcessGroup(meeting, member, size)
-        gloo = ProcessGroupGloo(PrefixStore("gloo", meeting), member, size, JOIN_TIMEOUT)
+        gloo = ProcessGroupGloo(PrefixStore("gloo", meeting), member, size, JOIN_TIMEOUT / CONNECT_ATTEMPTS)
         gloo._set_default_timeout(TRANSFER_TIMEOUT)
         group._register_backend(torch.device("cpu"), ProcessGroup.BackendType.GLOO, gloo)
         if device.type == "cuda":
