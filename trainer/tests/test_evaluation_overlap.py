@@ -22,6 +22,7 @@ from rlt_trainer.checkpoint.marker import find_latest_step, read_marks
 from rlt_trainer.driver.engine_processes import EngineLostError, EngineProcess
 from rlt_trainer.driver.evaluations import Evaluations
 from rlt_trainer.driver.rollouts import PendingGroup, RolloutSampler
+from rlt_trainer.driver.run import run
 from rlt_trainer.errors import Terminated
 from rlt_trainer.workers.rollout_worker import RolloutWorker
 from rlt_trainer.workers.train_worker import TrainWorker
@@ -95,6 +96,27 @@ def test_the_suites_of_a_step_run_beside_the_next_update(
     rows = read_rows(config)
     assert list(rows) == list(range(STEPS + 1))
     assert all(SCORE in row for row in rows.values())
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("ray_cluster")
+def test_suites_beside_the_updates_change_no_step_with_vllm(make_config: MakeConfig, tmp_path: Path) -> None:
+    def train_with_vllm(name: str, changes: dict[str, Any]) -> dict[int, dict[str, Any]]:
+        rollout = {**SEPARATE, "engine": "vllm"}
+        config = make_config(
+            **{**JOB, "rolloutWorkers": 1, "rollout": rollout, **changes}, runDirectory=str(tmp_path / name)
+        )
+        run(config, local=False)
+        return read_rows(config)
+
+    plain = train_with_vllm("plain", {"evaluation": []})
+    evaluated = train_with_vllm("evaluated", {})
+    assert all(SCORE in row for row in evaluated.values())
+    assert list(plain) == list(range(1, STEPS + 1))
+    for step, row in plain.items():
+        for metric in ("critic/rewards/mean", "response_length/mean", "actor/grad_norm", "actor/entropy"):
+            assert evaluated[step][metric] == pytest.approx(row[metric], rel=1e-4), (step, metric)
+        assert evaluated[step]["training/weight_sync_difference"] < 1e-4
 
 
 def train_until_signal(config: TrainingConfig, owner: type, method: str, call: int, number: int) -> None:
