@@ -12,9 +12,10 @@ from pathlib import Path
 from threading import Event
 from urllib.parse import urlsplit
 
-from rlt_e2e.chaos.partition import TABLE, run_on_node
+from rlt_e2e.chaos.partition import TABLE
 from rlt_e2e.chaos.pods import Target, kill_process
 from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.node import run_on_node
 from rlt_e2e.cluster.s3_server import PID_FILE, s3_server
 from rlt_e2e.jobs import Job, read_job
 

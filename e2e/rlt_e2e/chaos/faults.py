@@ -14,6 +14,7 @@ from typing import Any, Literal
 from rlt_e2e.chaos import bucket, partition, tenants, volume
 from rlt_e2e.chaos.pods import Pod, Target, kill_process, list_pods, stop_in_call
 from rlt_e2e.cluster import Cluster, control_plane, processes
+from rlt_e2e.cluster.node import run_on_node
 from rlt_e2e.cluster.programs import obtain_programs
 from rlt_e2e.installation import RELEASE, SYSTEM_NAMESPACE
 from rlt_e2e.jobs import EVENT_TIMEOUT_S, await_job
@@ -157,7 +158,7 @@ def kill_task(target: Target) -> Injected:
     pod = target.workers()[0]
     ctr = obtain_programs().runtime["ctr"]
     kill = (str(ctr), "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", pod.container)
-    partition.run_on_node(target.layout, pod.node, *kill)
+    run_on_node(target.layout, pod.node, *kill)
     return Injected(f"container of pod {pod.name}", (pod.name, "exit code 137"))
 
 

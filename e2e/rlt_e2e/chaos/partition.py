@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from rlt_e2e.chaos.pods import Pod
-from rlt_e2e.cluster import node
 from rlt_e2e.cluster.layout import Layout
+from rlt_e2e.cluster.node import run_on_node
 
 TABLE = "rlt-chaos"
 
@@ -21,11 +19,3 @@ def disconnect(layout: Layout, one: Pod, other: Pod) -> None:
 def reconnect(layout: Layout, one: Pod) -> None:
     """Remove the rules. A repeated call has no effect."""
     run_on_node(layout, one.node, "nft", f"table ip {TABLE}; delete table ip {TABLE}")
-
-
-def run_on_node(layout: Layout, name: str, *command: str) -> str:
-    """Run a command in the namespaces of a node, and return its output. Raises ValueError with its error."""
-    done = subprocess.run(node.build_command(layout, layout.node(name), *command), capture_output=True, text=True)
-    if done.returncode:
-        raise ValueError(f"{name}: {' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout

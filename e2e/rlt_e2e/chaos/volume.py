@@ -9,10 +9,10 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from rlt_e2e.chaos.partition import run_on_node
 from rlt_e2e.cluster import node
 from rlt_e2e.cluster.handle import TRAINER_UID
 from rlt_e2e.cluster.layout import Layout
+from rlt_e2e.cluster.node import run_on_node
 
 FILLER = "filler"
 

@@ -6,6 +6,7 @@ usual paths there, isolated from the machine's. All their mounts end with the na
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 from rlt_e2e.cluster import processes
@@ -23,6 +24,9 @@ NODE_FOLDERS = (
     "/var/log/pods",
 )
 """Folders that only the node has, mounted over the machine's."""
+
+POD_PIDS = 2048
+"""Maximum number of processes and threads of a pod. A pod of a job has up to 200 on two cores."""
 
 SOCKET = "unix:///run/containerd/containerd.sock"
 
@@ -72,6 +76,14 @@ def find_holder(layout: Layout, node: Node) -> int:
 def build_command(layout: Layout, node: Node, *command: str | Path) -> list[str]:
     """Return the command line that runs `command` in the node."""
     return ["nsenter", f"--target={find_holder(layout, node)}", "--net", "--mount", "--", *map(str, command)]
+
+
+def run_on_node(layout: Layout, name: str, *command: str) -> str:
+    """Run a command in the namespaces of a node, and return its output. Raises ValueError with its error."""
+    done = subprocess.run(build_command(layout, layout.node(name), *command), capture_output=True, text=True)
+    if done.returncode:
+        raise ValueError(f"{name}: {' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def start(layout: Layout, node: Node, program: str, programs: Programs) -> None:
@@ -154,6 +166,7 @@ def build_kubelet_configuration(layout: Layout, node: Node) -> dict[str, object]
         "makeIPTablesUtilChains": False,
         "volumePluginDir": "/var/lib/kubelet/plugins-exec",
         "imageGCHighThresholdPercent": 100,
+        "podPidsLimit": POD_PIDS,
         "evictionHard": {"memory.available": "200Mi", "nodefs.available": "1Gi", "imagefs.available": "1Gi"},
     }
 
