@@ -42,6 +42,7 @@ SOURCES: dict[str, list[str]] = {
     "verl-cpu.txt": ["--group", "verl-cpu", "--no-deps"],
     "openrlhf-options.txt": ["--group", "openrlhf-options", "--no-deps"],
     "agents.txt": ["--group", "agents"],
+    "coding-agents.txt": ["--group", "coding-agents"],
     "harnesses.txt": ["--group", "harnesses"],
     "notebook.txt": ["--group", "notebook", "--constraints", "dev.txt"],
     "targets.txt": ["--group", "targets"],

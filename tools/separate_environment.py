@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -29,3 +30,23 @@ def install(name: str, *options: str, on_top: bool = False) -> Path:
         packages = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
         (folder / packages / "project.pth").write_text(f"{VENV / packages}\n")
     return python
+
+
+def install_npm(name: str, programs: Path) -> Path:
+    """Install requirements/NAME/package-lock.json, once for each state of the file, and return its folder node_modules.
+
+    `programs`: the folder with npm. Scripts of the packages do not run. After a change of package.json, run there
+    `npm install --package-lock-only --omit-lockfile-registry-resolved`: the lock then has hashes, and no registry.
+    """
+    lock = ROOT / f"requirements/{name}/package-lock.json"
+    folder = cache_folder() / f"{name}-{fingerprint([lock])[:12]}"
+    stamp = folder / "installed"
+    if not stamp.exists():
+        with stage(f"install requirements/{name}", estimate_s=60) as this:
+            shutil.copytree(lock.parent, folder, dirs_exist_ok=True)
+            cache = folder / "cache"
+            ci: list[str | Path] = [programs / "npm", "ci", "--ignore-scripts", "--cache", cache]
+            this.run([*ci, "--no-audit", "--no-fund"], log=ROOT / f"out/logs/{name}.log", cwd=folder)
+            shutil.rmtree(cache)
+        stamp.touch()
+    return folder / "node_modules"

@@ -19,6 +19,7 @@ PROGRAMS = {
     *("cat", "cd", "curl", "echo", "export", "git", "go", "grep", "head", "jq", "ls", "printf", "sed", "sort"),
     *("bash", "sh", "buildah", "cmctl", "docker", "dstack", "helm", "kind", "kubectl", "make", "openssl"),
     *("aws", "cosign", "hf", "inspect", "lm-eval", "sbatch", "scancel", "sha256sum", "tail", "tar"),
+    *("claude", "codex", "mini", "opencode", "smolagent", "ulimit"),
     *("pip", "pytest", "python", "python3", "rlt", "rlt-operator", "rlt-trainer", "torchrun"),
 }
 """Programs that the pages use; a reader installs them or has them."""

@@ -23,19 +23,25 @@ PROGRAMS = Path(__file__).parents[1]
 
 
 @contextmanager
-def start_server(*, is_process_1: bool = False) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def start_server(
+    *, is_process_1: bool = False, is_owner: bool = False, memory: int = MEMORY
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Yield the process of a server, with a new folder for its programs, and its port.
 
     is_process_1: it has its own process IDs, as in a pod. This needs root.
+    is_owner: its programs can read what the user of the tests can read, such as the cache. They see OTHER_USER.
     """
     user = OTHER_USER if os.getuid() == 0 else None
     folder = tempfile.mkdtemp(prefix="rlt-sandbox-")
     os.chmod(folder, 0o777)
     environment = {KEY_VARIABLE: KEY, "TMPDIR": folder, "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "rlt_pod", "sandbox", str(MEMORY), "0"]
+    command = [sys.executable, "-m", "rlt_pod", "sandbox", str(memory), "0"]
     if is_process_1:
         options = ["--pid", "--fork", "--kill-child", "--mount-proc", f"--setgid={user}", f"--setuid={user}"]
         command = ["unshare", *options, *command]
+        user = None
+    if is_owner:
+        command = ["unshare", "--user", f"--map-user={OTHER_USER}", f"--map-group={OTHER_USER}", *command]
         user = None
     with subprocess.Popen(command, env=environment, cwd="/", user=user, stdout=subprocess.PIPE, text=True) as process:
         try:

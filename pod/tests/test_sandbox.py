@@ -74,6 +74,13 @@ def test_a_program_that_misbehaves_ends_alone(
         assert run(connection, "print(1)") == succeed("1\n")
 
 
+def test_a_program_can_lift_its_limit_of_memory(server: Server) -> None:
+    """One that reserves more than it uses. The memory of the pod still limits it."""
+    program = "import resource as r; r.setrlimit(r.RLIMIT_DATA, (r.RLIM_INFINITY,) * 2); print(len(bytearray(2**29)))"
+    with claim(server[1])[0] as connection:
+        assert run(connection, program) == succeed(f"{2**29}\n")
+
+
 def test_the_driver_stops_a_program(server: Server) -> None:
     with claim(server[1])[0] as connection:
         connection.sendall(encode(build_run("import time; time.sleep(3600)")) + encode({"stop": True}))

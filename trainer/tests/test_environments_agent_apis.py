@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -427,40 +428,96 @@ async def test_a_request_whose_body_is_slow_ends_with_the_episode(monkeypatch: p
 
 
 RECORDED = Path(__file__).parent / "data" / "agent_requests"
-"""Two requests each of Claude Code 2.1.332 and Codex 0.171.0, with shortened texts and fewer tools."""
+"""Requests of the agents in test_real_agents.py, in their versions, with shortened texts and fewer tools."""
+REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+PAGE = REQUIREMENTS.parent / "docs/conversations.md"
+NPM = {
+    "Claude Code": "@anthropic-ai/claude-code-linux-x64",
+    "Codex": "@openai/codex",
+    "OpenCode": "opencode-linux-x64",
+}
+CHAT = "/v1/chat/completions"
+DONE = "All done."
 
 
 def read_recorded(name: str) -> list[Any]:
-    recorded: list[Any] = json.loads((RECORDED / name).read_text())
+    recorded: list[Any] = json.loads((RECORDED / f"{name}.json").read_text())
     return recorded
 
 
+def test_the_page_has_the_versions_of_the_agents() -> None:
+    lock = (REQUIREMENTS / "npm-agents/package-lock.json").read_text()
+    assert "://" not in lock
+    pins = json.loads(lock)["packages"][""]["dependencies"]
+    npm = {name: pins[package].partition("-")[0] for name, package in NPM.items()}
+    requirements = "".join((REQUIREMENTS / f"{name}.txt").read_text() for name in ("agents", "coding-agents"))
+    python = dict(re.findall(r"^(mini-swe-agent|openai-agents|smolagents)==(\S+)", requirements, re.MULTILINE))
+    rows = re.findall(r"^\| (\S.*) (\d+\.\d+\.\d+) \| [MCR]", PAGE.read_text(), re.MULTILINE)
+    assert dict(rows) == npm | python
+
+
+def write_file(tool: str, **arguments: str) -> str:
+    return f'<tool_call>{{"name": "{tool}",  "arguments": {json.dumps(arguments)}}}</tool_call>'
+
+
 @pytest.mark.parametrize(
-    ("name", "path", "tool", "end"),
+    ("name", "path", "turns", "end"),
     [
-        ("claude_code.json", "/v1/messages?beta=true", "Bash", "message_stop"),
-        ("codex.json", "/v1/responses", "exec_command", "response.completed"),
+        (
+            "claude_code",
+            "/v1/messages?beta=true",
+            ["I write it." + write_file("Bash", command="echo hi > out.txt", description="Write"), DONE],
+            "event: message_stop\n",
+        ),
+        (
+            "codex",
+            "/v1/responses",
+            ["I write it." + write_file("exec_command", cmd="echo hi > out.txt"), DONE],
+            "event: response.completed\n",
+        ),
+        ("openai_agents", "/v1/responses", [write_file("write", path="out.txt", text="hi"), DONE], '"completed"'),
+        ("mini_swe_agent", CHAT, [write_file("bash", command="echo hi > out.txt"), DONE], '"finish_reason": '),
+        (
+            "opencode",
+            CHAT,
+            ["A title", write_file("bash", command="echo hi > out.txt", description="Write"), DONE],
+            "data: [DONE]\n",
+        ),
     ],
 )
-async def test_recorded_requests_are_one_sequence(name: str, path: str, tool: str, end: str) -> None:
-    first, second = read_recorded(name)
-    (arguments,) = find_arguments(second)
-    turn = f'I write it.<tool_call>{{"name": "{tool}",  "arguments": {arguments}}}</tool_call>'
-    async with serve(turn, "All done.") as served, aiohttp.ClientSession(headers={"x-api-key": served.key}) as session:
-        for body in (first, second):
+async def test_recorded_requests_are_one_sequence(name: str, path: str, turns: list[str], end: str) -> None:
+    """Without the request of OpenCode for a title."""
+    async with serve(*turns) as served:
+        await post_recorded(served, name, path, end)
+        assert served.learned() == ["".join(f"{turn}<|eos|>" for turn in turns[-2:])]
+        response = served.episode.transcript.end()
+        assert response is not None
+        titles = [str(TOKENIZER.decode(list(each.token_ids))) for each in response.side]
+        assert titles == [f"{turn}<|eos|>" for turn in turns[:-2]]
+
+
+@pytest.mark.parametrize(
+    ("name", "turn", "end"),
+    [
+        ("smolagents_code", "<code>\n1\n</code>", "data: [DONE]\n"),
+        ("smolagents_tools", write_file("write", path="out.txt", text="hi"), '"finish_reason": '),
+    ],
+)
+async def test_recorded_requests_with_a_changed_history_are_two_sequences(name: str, turn: str, end: str) -> None:
+    """smolagents writes the calls of a turn into its text."""
+    async with serve(turn, DONE) as served:
+        await post_recorded(served, name, CHAT, end)
+        eos = "" if "</code>" in turn else "<|eos|>"  # its stop text
+        assert served.learned() == [f"{turn}{eos}", f"{DONE}<|eos|>"]
+
+
+async def post_recorded(served: Served, name: str, path: str, end: str) -> None:
+    async with aiohttp.ClientSession(headers={"x-api-key": served.key}) as session:
+        for body in read_recorded(name):
             async with session.post(served.url + path, json=body) as response:
-                assert response.status == 200
-                assert response.content_type == "text/event-stream"
-                assert f"event: {end}\n" in await response.text()
-        assert served.learned() == [f"{turn}<|eos|>All done.<|eos|>"]
-
-
-def find_arguments(body: dict[str, Any]) -> list[str]:
-    """The arguments of the calls in the history."""
-    if "input" in body:
-        return [item["arguments"] for item in body["input"] if item["type"] == "function_call"]
-    blocks = [block for message in body["messages"] for block in message["content"] if isinstance(block, dict)]
-    return [json.dumps(block["input"]) for block in blocks if block["type"] == "tool_use"]
+                text = await response.text()
+                assert response.status == 200, text
+                assert end in text
 
 
 def test_recorded_requests_have_the_messages_and_tools_of_vllm() -> None:
@@ -469,13 +526,13 @@ def test_recorded_requests_have_the_messages_and_tools_of_vllm() -> None:
     from vllm.entrypoints.openai.responses.protocol import ResponsesRequest as VllmResponsesRequest
     from vllm.entrypoints.openai.responses.utils import construct_input_messages, construct_tool_dicts
 
-    for body in read_recorded("claude_code.json"):
+    for body in read_recorded("claude_code"):
         ours = MessagesRequest.model_validate(body).to_policy_request()
         theirs = AnthropicServingMessages.to_chat_completion_request(AnthropicMessagesRequest.model_validate(body))
         described = [tool.model_dump() for tool in theirs.tools or []]
         assert to_template_messages(ours.messages) == to_template_messages(to_plain(theirs.messages))
         assert [tool["function"]["name"] for tool in ours.tools] == [tool["function"]["name"] for tool in described]
-    for body in read_recorded("codex.json"):
+    for body in read_recorded("codex"):
         ours = ResponsesRequest.model_validate(body).to_policy_request()
         request = VllmResponsesRequest.model_validate(body)
         messages = construct_input_messages(request_instructions=request.instructions, request_input=request.input)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -83,9 +84,18 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(modules))
     loop = EventLoopThread("conversations")
 
-    def run(agent: str, sampler: Sampler, /, *prompts: Prompt, pods: int = 1, **changes: Any) -> list[Episode]:
+    def run(
+        agent: str,
+        sampler: Sampler,
+        /,
+        *prompts: Prompt,
+        pods: int = 1,
+        server: Mapping[str, Any] = MappingProxyType({}),
+        length: int = 500,
+        **changes: Any,
+    ) -> list[Episode]:
         with ExitStack() as stack:
-            addresses = [("127.0.0.1", stack.enter_context(start_server())[1]) for _ in range(pods)]
+            addresses = [("127.0.0.1", stack.enter_context(start_server(**server))[1]) for _ in range(pods)]
 
             async def find() -> Any:
                 return addresses
@@ -93,11 +103,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
             pool = SandboxPool(find, KEY, size=pods or 1, timeout_s=20.0 if pods else 0.5)
             monkeypatch.setattr(conversations, "open_pool", lambda given: pool)
             given: dict[str, Any] = {"agent": {"name": "sandboxed_agents:play"}, "sandbox": {}, **changes}
-            data = Data(preset="digits", max_prompt_length=500, max_response_length=500)
+            data = Data(preset="digits", max_prompt_length=length, max_response_length=length)
             made = Conversations(MultiTurn.model_validate(given), data, TOKENIZER)
             named = [replace(prompt, extra_info={"agent": agent}) for prompt in prompts]
             try:
-                return loop.submit(converse(made, sampler, named)).result(120)
+                return loop.submit(converse(made, sampler, named)).result(600)
             finally:
                 loop.submit(made.close()).result(120)
 

@@ -26,12 +26,13 @@ async def run_program(
     """Run a program and return {"output", "exitCode", "problem"}.
 
     `output`: what it prints, up to MAX_OUTPUT. `problem`: how it was ended, or why it did not start; "" if it ended
-    itself, with `exitCode`. `memory`: bytes that a process may write to (RLIMIT_DATA). The program's process group ends
-    with it, or when `stopped` is set. Processes that left the group, and files, remain for the next program.
+    itself, with `exitCode`. `memory`: bytes that a process may write to (RLIMIT_DATA). A program can lift this limit:
+    some reserve more than they use. The program's process group ends with it, or when `stopped` is set. Processes that
+    left the group, and files, remain for the next program.
     """
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
     folder = tempfile.gettempdir()
     environment = {"PATH": os.environ.get("PATH", PATH), "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
