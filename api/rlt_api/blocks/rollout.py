@@ -129,8 +129,8 @@ class MultiTurn(ApiModel):
     """An agent, which calls the policy by an API of OpenAI or Anthropic. The tokens of all requests are trained on: see
     docs/conversations.md."""
     sandbox: Sandbox | None = None
-    """A pod for each conversation, for the tool python, an agent's program, or the programs and files of an
-    agent's function. Default: they run in the head pod."""
+    """A pod for each conversation, for the tool python, an agent's program, and the programs and files of an agent's
+    function or of a reward function with the parameter sandbox. Default: they run in the head pod."""
     format: ParserName = "hermes"
     """The form of a call in a turn: the name of a tool parser of vLLM 0.32.0 (--tool-call-parser), such as hermes (Qwen
     2.5 and 3), llama3_json, qwen3_coder, deepseek_v31, glm45, kimi_k2 or mistral. verl's multi_turn.format."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlt_api.blocks.rollout import MultiTurn
 from rlt_api.findings.finding import Finding, printable, use
 from rlt_api.findings.kinds import below, effect_only_with, exactly_one
 from rlt_api.model import quantity_value
@@ -21,14 +22,14 @@ MINIMUM = {"cpu": "10m", "memory": "128Mi", "disk": "1Mi"}
 
 
 def validate_sandbox(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """multiTurn.sandbox needs the tool python or an agent, whose programs run in it, and the token of Ray: without it,
-    every program that reaches the head could run Ray jobs."""
+    """multiTurn.sandbox needs the tool python, an agent or a reward function, which run programs in it, and the token
+    of Ray: without it, every program that reaches the head could run Ray jobs."""
     multi_turn = spec.rollout.multi_turn
     if multi_turn is None or multi_turn.sandbox is None:
         return
-    if multi_turn.agent is None and all(tool.name != "python" for tool in multi_turn.tools):
-        programs = ("spec.rollout.multiTurn.tools", AGENT)
-        yield effect_only_with(SANDBOX, "the tool python or an agent", rule=RULE, involved=programs)
+    if not runs_in_sandbox(multi_turn) and all(reward.function is None for reward in spec.rewards):
+        programs = ("spec.rollout.multiTurn.tools", AGENT, "spec.rewards")
+        yield effect_only_with(SANDBOX, "the tool python, an agent or a reward function", rule=RULE, involved=programs)
     if not has_ray_token(spec):
         message = "needs the token of Ray, from which the key of the sandboxes is derived"
         if spec.security.ray_token is False:
@@ -39,6 +40,11 @@ def validate_sandbox(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(
                 SANDBOX, "given", message, "use an image with Ray 2.52 or later", rule=RULE, involved=involved
             )
+
+
+def runs_in_sandbox(multi_turn: MultiTurn) -> bool:
+    """Whether a tool or an agent needs the sandbox. Whether a reward function does, its parameters show."""
+    return multi_turn.agent is not None or any(tool.name == "python" for tool in multi_turn.tools)
 
 
 def validate_agent(spec: RLTrainingJobSpec) -> Iterator[Finding]:

@@ -15,9 +15,9 @@ from rlt_trainer.environments.mcp_tools import McpConnection
 from rlt_trainer.environments.python_tool import PythonTool
 from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.session import SessionError
-from rlt_trainer.environments.tool import Tool, ToolSchema, build_schema
+from rlt_trainer.environments.tool import SandboxedTool, Tool, ToolSchema, build_schema
 from rlt_trainer.pod_variables import read_variable, read_variables
-from rlt_trainer.sandboxes.pool import SandboxPool, check_pool, open_pool
+from rlt_trainer.sandboxes.pool import check_pool, open_pool
 
 TOOLS = "rollout.multiTurn.tools"
 
@@ -40,21 +40,21 @@ class CalculatorTool:
 
 
 @asynccontextmanager
-async def open_tools(multi_turn: MultiTurn, pool: SandboxPool | None = None) -> AsyncIterator[dict[str, Tool]]:
-    """Open the tools of a job: name -> tool. They belong to the current event loop. `pool`: for python.
+async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool | SandboxedTool]]:
+    """Open the tools of a job: name -> tool. They belong to the current event loop.
 
     Raises ValueError for a tool that cannot be loaded, for an MCP server that does not answer, and for two tools of one
     name.
     """
-    found: dict[str, Tool] = {}
+    found: dict[str, Tool | SandboxedTool] = {}
     async with AsyncExitStack() as stack:
         for index, tool in enumerate(multi_turn.tools):
             field = f"{TOOLS}[{index}]"
-            opened: list[Tool] = []
+            opened: list[Tool | SandboxedTool] = []
             if tool.name == "calculator":
                 opened.append(CalculatorTool())
-            elif tool.name == "python" and pool is not None:
-                opened.append(SandboxedPython(pool, multi_turn.timeout_seconds))
+            elif tool.name == "python" and multi_turn.sandbox is not None:
+                opened.append(SandboxedPython(multi_turn.timeout_seconds))
             elif tool.name == "python":
                 python = PythonTool(multi_turn.timeout_seconds)
                 stack.callback(python.close)
@@ -96,7 +96,7 @@ def describe_tools(multi_turn: MultiTurn | None) -> list[ToolSchema]:
         if pool is not None:
             programs = (multi_turn.agent.command if multi_turn.agent else None) or ["python3"]
             await check_pool(pool, programs[0])
-        async with open_tools(multi_turn, pool) as tools:
+        async with open_tools(multi_turn) as tools:
             return [tool.schema for tool in tools.values()]
 
     return asyncio.run(describe(multi_turn)) if multi_turn is not None else []

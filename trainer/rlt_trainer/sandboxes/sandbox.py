@@ -6,12 +6,11 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from rlt_pod.sandbox.protocol import HEADER, MAX_REQUESTS, ProtocolError, decode, encode, prove, read_length
 from rlt_trainer.sandboxes.api_call import ApiCall, Respond
-from rlt_trainer.sandboxes.record import ProgramLog, read_files
+from rlt_trainer.sandboxes.record import ProgramLog, Result, read_files
 
 CONNECT_TIMEOUT_S = 2.0
 """Time for a connection and the answer to a claim."""
@@ -26,18 +25,6 @@ Limit = Callable[[float], AbstractAsyncContextManager[Any]]
 
 class SandboxError(Exception):
     """A sandbox pod was lost, or none became ready. The programs of the policy may have caused it, or not."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """The end of a program."""
-
-    output: str
-    """What it printed, up to 1 MiB."""
-    problem: str
-    """How it was ended, or why it did not start. Empty if it ended itself."""
-    exit_code: int | None = None
-    """None if it has a problem."""
 
 
 class Sandbox:
