@@ -127,7 +127,7 @@ class Conversations:
             if self._multi_turn.agent is not None:
                 self._server = self._server or await self._opened.enter_async_context(open_agent_server())
             elif self._tools is None:
-                self._tools = await self._opened.enter_async_context(open_tools(self._multi_turn))
+                self._tools = await self._opened.enter_async_context(open_tools(self._multi_turn, self._pool))
 
     async def _converse(
         self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling, claim: Claim | None

@@ -13,11 +13,12 @@ from rlt_trainer.environments.calculator import format_result
 from rlt_trainer.environments.function_tool import FunctionTool
 from rlt_trainer.environments.mcp_tools import McpConnection
 from rlt_trainer.environments.python_tool import PythonTool
+from rlt_trainer.environments.sandboxed_mcp import SandboxedMcp
 from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.session import SessionError
 from rlt_trainer.environments.tool import SandboxedTool, Tool, ToolSchema, build_schema
 from rlt_trainer.pod_variables import read_variable, read_variables
-from rlt_trainer.sandboxes.pool import check_pool, open_pool
+from rlt_trainer.sandboxes.pool import SandboxPool, check_pool, open_pool
 
 TOOLS = "rollout.multiTurn.tools"
 
@@ -40,8 +41,10 @@ class CalculatorTool:
 
 
 @asynccontextmanager
-async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool | SandboxedTool]]:
-    """Open the tools of a job: name -> tool. They belong to the current event loop.
+async def open_tools(
+    multi_turn: MultiTurn, pool: SandboxPool | None = None
+) -> AsyncIterator[dict[str, Tool | SandboxedTool]]:
+    """Open the tools of a job: name -> tool. They belong to the current event loop. `pool`: for MCP servers.
 
     Raises ValueError for a tool that cannot be loaded, for an MCP server that does not answer, and for two tools of one
     name.
@@ -66,15 +69,18 @@ async def open_tools(multi_turn: MultiTurn) -> AsyncIterator[dict[str, Tool | Sa
                 opened.append(function)
             elif tool.mcp is not None:
                 prefix = tool_prefix(index)
-                connection = McpConnection(
-                    tool.mcp,
-                    variables=read_variables(tool.mcp.env, prefix=prefix, field=f"{field}.mcp.env"),
-                    api_key=read_variable(prefix + API_KEY, f"{field}.mcp.apiKey") if tool.mcp.api_key else None,
-                    timeout_s=multi_turn.timeout_seconds,
-                )
-                stack.push_async_callback(connection.close)
+                variables = read_variables(tool.mcp.env, prefix=prefix, field=f"{field}.mcp.env")
+                timeout_s = multi_turn.timeout_seconds
                 try:
-                    opened += await connection.list_tools()
+                    if tool.mcp.sandbox:
+                        assert pool is not None, "a rule requires the sandbox"
+                        sandboxed = SandboxedMcp(tool.mcp, variables, name=str(index), timeout_s=timeout_s)
+                        opened += await sandboxed.list_tools(pool)
+                    else:
+                        key = read_variable(prefix + API_KEY, f"{field}.mcp.apiKey") if tool.mcp.api_key else None
+                        connection = McpConnection(tool.mcp, variables=variables, api_key=key, timeout_s=timeout_s)
+                        stack.push_async_callback(connection.close)
+                        opened += await connection.list_tools()
                 except SessionError as error:
                     raise ValueError(
                         f"{field}.mcp: {error}. Check the server, and that the pods can connect to it or run it."
@@ -96,7 +102,7 @@ def describe_tools(multi_turn: MultiTurn | None) -> list[ToolSchema]:
         if pool is not None:
             programs = (multi_turn.agent.command if multi_turn.agent else None) or ["python3"]
             await check_pool(pool, programs[0])
-        async with open_tools(multi_turn) as tools:
+        async with open_tools(multi_turn, pool) as tools:
             return [tool.schema for tool in tools.values()]
 
     return asyncio.run(describe(multi_turn)) if multi_turn is not None else []

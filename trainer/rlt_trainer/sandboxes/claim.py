@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -41,6 +41,15 @@ class Claim:
                 raise self._failure
             assert self._sandbox is not None
             return self._sandbox
+
+    def call_at_end(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Call a function before the pod ends."""
+        self._held.push_async_callback(function)
+
+    def check(self) -> None:
+        """Raise SandboxError if the pod is lost."""
+        if self._sandbox is not None and self._sandbox.lost is not None:
+            raise self._sandbox.lost
 
     async def release(self) -> None:
         """Describe the sandbox, and end its pod."""
