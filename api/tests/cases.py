@@ -944,6 +944,25 @@ CASES = [
         "remove it",
         cel=True,
     ),
+    Case(
+        "conversation",
+        f"{CONVERSATION}.tools[0].mcp.sandbox",
+        tools({"mcp": {"url": "http://search/mcp", "sandbox": True}}, sandbox={}),
+        "remove it",
+        cel=True,
+    ),
+    Case(
+        "sandbox",
+        f"{CONVERSATION}.tools[0].mcp.sandbox",
+        tools({"mcp": {"command": ["server"], "sandbox": True}}),
+        "add rollout.multiTurn.sandbox",
+    ),
+    Case(
+        "sandbox",
+        f"{CONVERSATION}.tools[0].mcp.env[0]",
+        tools({"mcp": {"command": ["server"], "env": [TOKEN], "sandbox": True}}, sandbox={}),
+        "use a value without Secrets",
+    ),
     Case("reward-name", "spec.rewards[0].name", {"rewards": [{"name": "gms8k"}]}, "did you mean gsm8k?"),
     # layout and scheduling
     Case(

@@ -114,9 +114,9 @@ def evaluated(only: Json, **changes: Any) -> Json:
     return {**suite(every=None), "training.totalSteps": None, "evaluateOnly": only, **changes}
 
 
-def tools(*given: Json) -> Json:
+def tools(*given: Json, **changes: Any) -> Json:
     """Return conversations with tools."""
-    return {"rollout.multiTurn": {"tools": list(given)}}
+    return {"rollout.multiTurn": {"tools": list(given), **changes}}
 
 
 def openenv(**changes: Any) -> Json:

@@ -65,6 +65,7 @@ NEEDS_A_DECISION = {
     "spec.rollout.multiTurn.sandbox.nodeSelector[a b]": "the label",
     "spec.rollout.multiTurn.tools[0]": "the tool",
     "spec.rollout.multiTurn.tools[0].mcp": "the server",
+    "spec.rollout.multiTurn.tools[0].mcp.env[0]": "the value",
     "spec.scheduling.queueName": "the queue",
     "spec.storage.bucket": "the bucket",
     "spec.storage.claimName": "the volume",

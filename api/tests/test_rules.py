@@ -71,6 +71,7 @@ VALID += [
     {**files("/mnt/rlt/a.parquet"), **suite(data={"files": ["/mnt/rlt/b.parquet"]})},
     {"rollout.multiTurn.environment": "mine.games:Chess"},
     {"rollout.multiTurn": {"agent": {"name": "mine:solve"}, "sandbox": {}}},
+    {"rollout.multiTurn": {"environment": "calculator", "sandbox": {}}, "rewards": [{"function": {"name": "a:score"}}]},
     {"rollout.multiTurn": {"agent": {"command": ["mini"], "rewardFile": "reward.txt"}, "sandbox": {}}},
     {**openenv(actionPattern="(?s)<move>(.*?)</move>"), **files("/mnt/rlt/a.parquet"), "rewards": []},
     evaluated({}),

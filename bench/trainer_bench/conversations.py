@@ -19,7 +19,7 @@ from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.batches.response import Response
 from rlt_trainer.data.byte_tokenizer import build_byte_tokenizer
 from rlt_trainer.data.encoding import tokenize
-from rlt_trainer.data.prompt import Example
+from rlt_trainer.data.prompt import Example, Prompt
 from rlt_trainer.environments.conversations import Conversations
 from rlt_trainer.rollout.engine import Sampling
 from trainer_bench.waiting import TOOL_S
@@ -58,9 +58,12 @@ async def run(multi_turn: MultiTurn) -> list[float]:
     conversations = Conversations(multi_turn, Data(max_response_length=10_000), tokenizer)
     sampling = Sampling(temperature=1.0, top_p=1.0, max_tokens=1000, stop_token_ids=(EOS,))
     async with conversations.open() as converse:
-        await asyncio.gather(
-            *(converse(policy, prompt, seed=seed, sampling=sampling) for seed, prompt in enumerate(prompts))
-        )
+
+        async def run_one(seed: int, prompt: Prompt) -> None:
+            async with converse(policy, prompt, seed=seed, sampling=sampling):
+                pass
+
+        await asyncio.gather(*(run_one(seed, prompt) for seed, prompt in enumerate(prompts)))
     await conversations.close()
     return [end - start for start, end in pairwise(policy.times[1:])]
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.environments.agent_sandbox import AgentSandbox
+from rlt_trainer.sandboxes.user_sandbox import UserSandbox
 
 ASK = """
 import json, os, sys, urllib.error, urllib.request
@@ -25,16 +25,16 @@ def ask(text, key=os.environ["OPENAI_API_KEY"]):
 """Begins a program: ask(text, key) is the answer of the policy, or the status and the body of an error."""
 
 
-def play(prompt: Prompt, sandbox: AgentSandbox) -> Any:
+def play(prompt: Prompt, sandbox: UserSandbox) -> Any:
     """Run the agent of this module that the prompt names."""
     return globals()[prompt.extra_info["agent"]](prompt, sandbox)
 
 
-def run_python(sandbox: AgentSandbox, program: str, **options: Any) -> Any:
+def run_python(sandbox: UserSandbox, program: str, **options: Any) -> Any:
     return sandbox.run(["python3", "-"], stdin=ASK + program, **options)
 
 
-def solve(prompt: Prompt, sandbox: AgentSandbox) -> float:
+def solve(prompt: Prompt, sandbox: UserSandbox) -> float:
     """A program writes the policy's answer, and a test in the same sandbox grades it after its end."""
     sandbox.put("task/question.txt", prompt.text)
     sandbox.put("agent.py", f"{ASK}\nopen('answer.txt', 'w').write(ask(open('task/question.txt').read()))".encode())
@@ -46,7 +46,7 @@ def solve(prompt: Prompt, sandbox: AgentSandbox) -> float:
     return float(test.exit_code == 0)
 
 
-def use_openai(prompt: Prompt, sandbox: AgentSandbox) -> float:
+def use_openai(prompt: Prompt, sandbox: UserSandbox) -> float:
     """OpenAI's client in the sandbox, with a stream, and another request from the function."""
     program = """
 from openai import OpenAI
@@ -61,13 +61,13 @@ print(text, client.chat.completions.create(model="policy", messages=messages).ch
     return float(ended.output == prompt.ground_truth)
 
 
-def hang(prompt: Prompt, sandbox: AgentSandbox) -> float:
+def hang(prompt: Prompt, sandbox: UserSandbox) -> float:
     """A program that makes a request and hangs. Its function continues, and rewards it."""
     ended = run_python(sandbox, "ask('a'); import time; time.sleep(3600)", timeout=90)
     return -1.0 if ended.problem == "the program did not end within 90 s" else 1.0
 
 
-def flood(prompt: Prompt, sandbox: AgentSandbox) -> float:
+def flood(prompt: Prompt, sandbox: UserSandbox) -> float:
     """Requests without end, until one gets the status 429."""
     program = """
 found = []
@@ -79,25 +79,25 @@ print(len(found))
     return float(ended.output)
 
 
-def send_much(prompt: Prompt, sandbox: AgentSandbox) -> float:
+def send_much(prompt: Prompt, sandbox: UserSandbox) -> float:
     """A request with a huge body, and a valid one."""
     ended = run_python(sandbox, "print(ask('x' * 10**7)[:3], ask('a'))")
     return float(ended.output == prompt.ground_truth)
 
 
-def lose_pod(prompt: Prompt, sandbox: AgentSandbox) -> float:
+def lose_pod(prompt: Prompt, sandbox: UserSandbox) -> float:
     """The pod ends within a program. The function hides it."""
     with suppress(Exception):
         run_python(sandbox, "ask('a'); ask('b'); import os, signal; os.kill(os.getppid(), signal.SIGKILL)")
     return 1.0
 
 
-def ask_in_vain(prompt: Prompt, sandbox: AgentSandbox) -> float:
+def ask_in_vain(prompt: Prompt, sandbox: UserSandbox) -> float:
     """A request whose engine fails."""
     run_python(sandbox, "ask('a')")
     return 1.0
 
 
-def mix(prompt: Prompt, sandbox: AgentSandbox) -> Any:
+def mix(prompt: Prompt, sandbox: UserSandbox) -> Any:
     """Run the agent that the text of the prompt names."""
     return globals()[prompt.text](prompt, sandbox)

@@ -18,7 +18,7 @@ import pytest
 import torch
 from engine_calls import EngineCalls
 from openai import AsyncOpenAI, AuthenticationError
-from tool_conversations import multi_turn, open_parser
+from tool_conversations import finish, multi_turn, open_parser
 
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.rollout import MultiTurn
@@ -107,7 +107,10 @@ def run() -> Iterator[Run]:
     ) -> list[Episode]:
         async with conversations.open() as run_one:
             return await asyncio.gather(
-                *(run_one(sampler, prompt, seed=seed, sampling=sampling) for seed, prompt in enumerate(prompts, 7))
+                *(
+                    finish(run_one(sampler, prompt, seed=seed, sampling=sampling))
+                    for seed, prompt in enumerate(prompts, 7)
+                )
             )
 
     loop = EventLoopThread("conversations")

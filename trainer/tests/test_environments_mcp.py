@@ -19,6 +19,7 @@ from tool_conversations import (
     TOKENIZER,
     Turns,
     call,
+    finish,
     multi_turn,
     talk,
     use,
@@ -155,7 +156,7 @@ def test_batches_share_a_connection_that_is_opened_again_after_the_server_died(t
 
         async def run(call: str) -> str | None:
             async with conversations.open() as converse:
-                return (await converse(Turns(call, "42"), prompt, seed=1, sampling=SAMPLING)).failure
+                return (await finish(converse(Turns(call, "42"), prompt, seed=1, sampling=SAMPLING))).failure
 
         failures = [*await asyncio.gather(run(multiply), run(multiply)), await run(leave), await run(multiply)]
         await conversations.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from openenv_server import HOSTILE, start_program, start_server
-from tool_conversations import EOS, SAMPLING, TOKENIZER
+from tool_conversations import EOS, SAMPLING, TOKENIZER, finish
 
 from rlt_api.blocks.data import Data
 from rlt_api.blocks.rollout import MultiTurn
@@ -79,7 +79,7 @@ def converse(given: MultiTurn, sampler: Scripted, *prompts: Prompt) -> list[Epis
     async def run() -> list[Episode]:
         conversations = Conversations(given, Data(preset="arithmetic", max_response_length=2000), TOKENIZER)
         async with conversations.open() as start:
-            tasks = (start(sampler, prompt, seed=1, sampling=SAMPLING) for prompt in prompts)
+            tasks = (finish(start(sampler, prompt, seed=1, sampling=SAMPLING)) for prompt in prompts)
             episodes = await asyncio.gather(*tasks)
         await conversations.close()
         return list(episodes)

@@ -75,10 +75,17 @@ class Broken:
 
 
 Run = Callable[..., list[Episode]]
+Records = list[Mapping[str, Any] | None]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+def records() -> Records:
+    """The records of the sandboxes, in the order of their releases."""
+    return []
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, records: Records) -> Iterator[Run]:
     """Runs an agent of sandboxed_agents on each prompt, each in its own sandbox."""
     modules = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(modules))
@@ -113,9 +120,15 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
 
     async def converse(made: Conversations, sampler: Sampler, prompts: Sequence[Prompt]) -> list[Episode]:
         async with made.open() as run_one:
-            return await asyncio.gather(
-                *(run_one(sampler, prompt, seed=seed, sampling=SAMPLING) for seed, prompt in enumerate(prompts))
-            )
+
+            async def run(seed: int, prompt: Prompt) -> Episode:
+                async with run_one(sampler, prompt, seed=seed, sampling=SAMPLING) as (episode, claim):
+                    assert claim
+                    await claim.release()
+                    records.append(claim.record)
+                    return episode
+
+            return await asyncio.gather(*(run(seed, prompt) for seed, prompt in enumerate(prompts)))
 
     yield run
     loop.close()
@@ -133,17 +146,18 @@ def learned(episode: Episode) -> list[str]:
     ]
 
 
-def test_a_program_in_the_sandbox_reaches_the_policy_and_is_graded_there(run: Run) -> None:
+def test_a_program_in_the_sandbox_reaches_the_policy_and_is_graded_there(run: Run, records: Records) -> None:
     (episode,) = run("solve", sampler := Answers("Because."), make_prompt("Because."))
     assert (episode.reward, episode.failure) == (1.0, None)
     assert learned(episode) == ["Because.<|eos|>"]
     assert sampler.contexts == ["<|bos|><|user|>What?<|eos|><|assistant|>"]
-    assert episode.sandbox
-    commands = [(each["command"], each["exit_code"]) for each in episode.sandbox["programs"]]
+    (record,) = records
+    assert record
+    commands = [(each["command"], each["exit_code"]) for each in record["programs"]]
     assert commands == [("python3 agent.py", 0), ('sh -c test "$(cat answer.txt)" = "$TRUTH"', 0)]
-    files = {each["path"]: each["size"] for each in episode.sandbox["files"]}
+    files = {each["path"]: each["size"] for each in record["files"]}
     assert (files["answer.txt"], files["task/question.txt"]) == (len("Because."), len("What?"))
-    assert "end" not in episode.sandbox
+    assert "end" not in record
 
 
 def test_the_client_of_openai_works_in_the_sandbox(run: Run) -> None:
@@ -174,12 +188,13 @@ def test_a_huge_body_does_not_reach_the_driver(run: Run) -> None:
 
 
 @pytest.mark.parametrize("max_turns", [1, 8])
-def test_a_lost_pod_is_left_out_of_the_update(run: Run, max_turns: int) -> None:
+def test_a_lost_pod_is_left_out_of_the_update(run: Run, records: Records, max_turns: int) -> None:
     """Also if the agent exceeded a limit before, and if its function hides the error."""
     (episode,) = run("lose_pod", Answers("1"), make_prompt(), maxTurns=max_turns)
     assert (episode.reward, "was lost" in str(episode.failure)) == (None, True)
-    assert episode.sandbox
-    assert (episode.sandbox["end"], "files" in episode.sandbox) == (episode.failure, False)
+    (record,) = records
+    assert record
+    assert (record["end"], "files" in record) == (episode.failure, False)
     assert len(learned(episode)) == min(2, max_turns)
 
 

@@ -19,6 +19,7 @@ from rlt_trainer.environments.conversation import ConversationLimits, Episode, c
 from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import describe_tools
+from rlt_trainer.sandboxes.claim import Claim
 from rlt_trainer.sandboxes.pool import SandboxPool, Statistics, check_pool
 from rlt_trainer.sandboxes.sandbox import Address, SandboxError, claim_at
 
@@ -47,10 +48,11 @@ async def talk(pool: SandboxPool, *programs: str) -> tuple[Episode, str]:
     (prompt,) = tokenize([Example("q", "", "", "test")], TOKENIZER, tools=[{"function": {"name": "t"}}])
     limits = ConversationLimits(max_turns=4, max_response_length=4000)
     with open_parser(GIVEN) as parser:
-        session = ToolSession({"python": SandboxedPython(pool, timeout_s=60.0)}, GIVEN, parser)
-        episode = await converse(
-            sampler, session, prompt, seed=1, sampling=SAMPLING, tokenizer=TOKENIZER, limits=limits
-        )
+        async with Claim(pool, 60.0) as claim:
+            session = ToolSession({"python": SandboxedPython(60.0)}, GIVEN, parser, claim)
+            episode = await converse(
+                sampler, session, prompt, seed=1, sampling=SAMPLING, tokenizer=TOKENIZER, limits=limits
+            )
     return episode, str(TOKENIZER.decode(sampler.contexts[-1]))
 
 

@@ -7,7 +7,7 @@ import functools
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from rlt_trainer.data.encoding import tokenize
 from rlt_trainer.data.prompt import Example, Prompt
 from rlt_trainer.environments.conversation import ConversationLimits, Episode, converse
 from rlt_trainer.environments.processes import ForkServer
-from rlt_trainer.environments.tool import Tool
+from rlt_trainer.environments.tool import SandboxedTool, Tool
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import open_tools
 from rlt_trainer.environments.turn_parser import TurnParser, build_server
 from rlt_trainer.rollout.engine import Sampling
+from rlt_trainer.sandboxes.claim import Claim
 
 TOKENIZER = build_byte_tokenizer()
 EOS = 257
@@ -55,7 +56,7 @@ def open_parser(given: MultiTurn) -> Iterator[TurnParser]:
 def use(given: MultiTurn, run: Callable[[dict[str, Tool]], Awaitable[Any]]) -> Any:
     async def opened() -> Any:
         async with open_tools(given) as tools:
-            return await run(tools)
+            return await run({name: tool for name, tool in tools.items() if not isinstance(tool, SandboxedTool)})
 
     return asyncio.run(opened())
 
@@ -82,6 +83,12 @@ class Turns:
         self.contexts.append(list(prompt))
         tokens = [*next(self._turns).encode(), EOS]
         return Response(tuple(tokens), tuple(-0.5 for _ in tokens))
+
+
+async def finish(conversation: AbstractAsyncContextManager[tuple[Episode, Claim | None]]) -> Episode:
+    """Run a conversation of Converse, and release its sandbox."""
+    async with conversation as (episode, _):
+        return episode
 
 
 def talk(given: MultiTurn, *turns: str, prompt: Prompt | None = None) -> tuple[Episode, Turns]:

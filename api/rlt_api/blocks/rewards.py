@@ -29,10 +29,11 @@ State the reason in one sentence. Then end with "SCORE: x", where x is a number 
 
 
 class RewardFunction(PythonFunction):
-    """A user-defined Python function: verl's custom_reward_function."""
+    """A user-defined Python function: verl's custom_reward_function. With rollout.multiTurn.sandbox, its parameter
+    sandbox gets the sandbox of the conversation."""
 
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    """Timeout for one response, in seconds."""
+    """Timeout for one response, in seconds. Programs in the sandbox do not count."""
 
 
 class Judge(ApiModel):

@@ -24,6 +24,7 @@ class McpServer(ApiModel):
         ("has(self.url) != has(self.command)", "must have exactly one of url and command"),
         ("!has(self.apiKey) || has(self.url)", "apiKey is only for servers with url"),
         ("!has(self.env) || self.env.size() == 0 || has(self.command)", "env is only for servers with command"),
+        ("!has(self.sandbox) || !self.sandbox || has(self.command)", "sandbox is only for servers with command"),
     )
 
     url: Url | None = None
@@ -34,6 +35,8 @@ class McpServer(ApiModel):
     """A program in the image with the transport stdio, and its arguments."""
     env: Annotated[list[EnvVar], Field(max_length=64)] = []
     """Environment variables of the program."""
+    sandbox: bool = False
+    """Run the program in the sandbox of each conversation, from the image of multiTurn.sandbox, without Secrets."""
 
 
 class Tool(ApiModel):
@@ -129,8 +132,9 @@ class MultiTurn(ApiModel):
     """An agent, which calls the policy by an API of OpenAI or Anthropic. The tokens of all requests are trained on: see
     docs/conversations.md."""
     sandbox: Sandbox | None = None
-    """A pod for each conversation, for the tool python, an agent's program, or the programs and files of an
-    agent's function. Default: they run in the head pod."""
+    """A pod for each conversation, for the tool python, MCP servers with sandbox, an agent's program, and the programs
+    and files of an agent's function or of a reward function with the parameter sandbox. Default: they run in the head
+    pod."""
     format: ParserName = "hermes"
     """The form of a call in a turn: the name of a tool parser of vLLM 0.32.0 (--tool-call-parser), such as hermes (Qwen
     2.5 and 3), llama3_json, qwen3_coder, deepseek_v31, glm45, kimi_k2 or mistral. verl's multi_turn.format."""

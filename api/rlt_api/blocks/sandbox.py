@@ -12,8 +12,8 @@ from rlt_api.model import ApiModel, ObjectName, Quantity
 
 
 class Sandbox(ApiModel):
-    """Pods without the job's labels, Secrets, volumes and network, for the programs of the tool python or of an agent.
-    Each pod serves one conversation: see docs/conversations.md."""
+    """Pods without the job's labels, Secrets, volumes and network, for the programs of the tool python, an MCP server,
+    an agent or a reward function. Each pod serves one conversation: see docs/conversations.md."""
 
     image: Image | None = None
     """Image of the pods, with python3 (3.9 or later). Default: cluster.image."""

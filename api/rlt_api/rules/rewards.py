@@ -156,6 +156,8 @@ def validate_conversations(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield effect_only_with(f"{field}.apiKey", "url", rule=CONVERSATION, involved=(field,))
         if server.env and server.command is None:
             yield effect_only_with(f"{field}.env", "command", rule=CONVERSATION, involved=(field,))
+        if server.sandbox and server.command is None:
+            yield effect_only_with(f"{field}.sandbox", "command", rule=CONVERSATION, involved=(field,))
 
 
 RULES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rlt_api.blocks.rollout import MultiTurn
 from rlt_api.findings.finding import Finding, printable, use
 from rlt_api.findings.kinds import below, effect_only_with, exactly_one
 from rlt_api.model import quantity_value
@@ -21,14 +22,14 @@ MINIMUM = {"cpu": "10m", "memory": "128Mi", "disk": "1Mi"}
 
 
 def validate_sandbox(spec: RLTrainingJobSpec) -> Iterator[Finding]:
-    """multiTurn.sandbox needs the tool python or an agent, whose programs run in it, and the token of Ray: without it,
-    every program that reaches the head could run Ray jobs."""
+    """multiTurn.sandbox needs a tool in it, an agent or a reward function, which run programs there, and the token of
+    Ray: without it, every program that reaches the head could run Ray jobs."""
     multi_turn = spec.rollout.multi_turn
     if multi_turn is None or multi_turn.sandbox is None:
         return
-    if multi_turn.agent is None and all(tool.name != "python" for tool in multi_turn.tools):
-        programs = ("spec.rollout.multiTurn.tools", AGENT)
-        yield effect_only_with(SANDBOX, "the tool python or an agent", rule=RULE, involved=programs)
+    if not runs_in_sandbox(multi_turn) and all(reward.function is None for reward in spec.rewards):
+        programs = ("spec.rollout.multiTurn.tools", AGENT, "spec.rewards")
+        yield effect_only_with(SANDBOX, "a tool in it, an agent or a reward function", rule=RULE, involved=programs)
     if not has_ray_token(spec):
         message = "needs the token of Ray, from which the key of the sandboxes is derived"
         if spec.security.ray_token is False:
@@ -39,6 +40,34 @@ def validate_sandbox(spec: RLTrainingJobSpec) -> Iterator[Finding]:
             yield Finding(
                 SANDBOX, "given", message, "use an image with Ray 2.52 or later", rule=RULE, involved=involved
             )
+
+
+def runs_in_sandbox(multi_turn: MultiTurn) -> bool:
+    """Whether a tool or an agent needs the sandbox. Whether a reward function does, its parameters show."""
+    return multi_turn.agent is not None or any(
+        tool.name == "python" or (tool.mcp is not None and tool.mcp.sandbox) for tool in multi_turn.tools
+    )
+
+
+def validate_sandboxed_servers(spec: RLTrainingJobSpec) -> Iterator[Finding]:
+    """An MCP server with sandbox needs multiTurn.sandbox, and gets no Secrets: the policy could read them."""
+    multi_turn = spec.rollout.multi_turn
+    for index, tool in enumerate(multi_turn.tools if multi_turn else []):
+        if multi_turn is None or tool.mcp is None or not tool.mcp.sandbox:
+            continue
+        field = f"spec.rollout.multiTurn.tools[{index}].mcp"
+        if multi_turn.sandbox is None:
+            message = "needs sandboxes, and the job has none"
+            fix = f"add {SANDBOX.removeprefix('spec.')}"
+            edits = use(SANDBOX, {})
+            yield Finding(f"{field}.sandbox", "true", message, fix, rule=RULE, involved=(SANDBOX,), edits=edits)
+        for position, variable in enumerate(tool.mcp.env):
+            if variable.secret_key_ref is not None:
+                message = "is a Secret, which the programs of the policy in the sandbox could read"
+                fix = "use a value without Secrets, or run the server outside of the sandbox"
+                name = printable(variable.name)
+                involved = (f"{field}.sandbox",)
+                yield Finding(f"{field}.env[{position}]", name, message, fix, rule=RULE, involved=involved)
 
 
 def validate_agent(spec: RLTrainingJobSpec) -> Iterator[Finding]:
@@ -80,4 +109,4 @@ def validate_sandbox_pods(spec: RLTrainingJobSpec) -> Iterator[Finding]:
     yield from validate_tolerations(sandbox.tolerations, f"{SANDBOX}.tolerations")
 
 
-RULES = (validate_sandbox, validate_agent, validate_sandbox_pods)
+RULES = (validate_sandbox, validate_agent, validate_sandboxed_servers, validate_sandbox_pods)

@@ -16,6 +16,8 @@ MAX_OUTPUT = 2**20
 """Maximum length of a program's output in bytes."""
 POLL_S = 0.01
 """Interval between looks at a program and at its output."""
+START_ERRORS = (OSError, ValueError, TypeError, IndexError, subprocess.SubprocessError)
+"""What a program that does not start raises."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Search path of programs in an image without the variable PATH."""
 
@@ -31,26 +33,12 @@ async def run_program(
     left the group, and files, remain for the next program.
     """
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-    folder = tempfile.gettempdir()
-    environment = {"PATH": os.environ.get("PATH", PATH), "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
     with os.fdopen(os.memfd_create("stdin"), "w+b") as given:  # also when the disk is full
         given.write(stdin.encode(errors="replace"))
         given.seek(0)
         try:
-            process = subprocess.Popen(
-                command,
-                stdin=given,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                cwd=folder,
-                env={**environment, **variables},
-                start_new_session=True,  # killpg then also ends the program's child processes
-                preexec_fn=limit,
-            )
-        except (OSError, ValueError, TypeError, IndexError, subprocess.SubprocessError) as error:
+            process = start_process(command, variables, memory, stdin=given.fileno(), stderr=subprocess.STDOUT)
+        except START_ERRORS as error:
             return {"output": "", "exitCode": None, "problem": f"the program did not start: {error}"}
     output = bytearray()
     try:
@@ -64,6 +52,28 @@ async def run_program(
         problem = f"the program was ended by {name_signal(-exit_code)}"
     text = output.decode(errors="replace")
     return {"output": text, "exitCode": None if problem else exit_code, "problem": problem}
+
+
+def start_process(
+    command: Sequence[str], variables: Mapping[str, str], memory: int, *, stdin: int, stderr: int
+) -> subprocess.Popen[bytes]:
+    """Start a program in the folder of earlier ones. `memory`: as in run_program. Raises START_ERRORS."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+    folder = tempfile.gettempdir()
+    environment = {"PATH": os.environ.get("PATH", PATH), "HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8"}
+    return subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        cwd=folder,
+        env={**environment, **variables},
+        start_new_session=True,  # killpg then also ends the program's child processes
+        preexec_fn=limit,
+    )
 
 
 async def _read_output(process: subprocess.Popen[bytes], output: bytearray, stopped: asyncio.Event) -> str:

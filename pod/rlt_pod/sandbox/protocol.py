@@ -2,7 +2,7 @@
 
 A frame is a length of four bytes (big-endian) and a JSON object. The driver connects, the server sends {"nonce"}, and
 the driver {"proof"}, so that the key is not sent. The server answers {"pod"}, and then belongs to this connection. The
-end of the connection is the end of the pod. Contents of files and bodies are Base64.
+end of the connection is the end of the pod. Contents of files, pipes and bodies are Base64.
 
 The driver sends one request at a time, and the server one {"answer"} to each:
 
@@ -12,6 +12,8 @@ The driver sends one request at a time, and the server one {"answer"} to each:
 | {"put": {"path", "content"}} | {"problem"} |
 | {"get": {"path"}} | {"content"}, null without such a file |
 | {"list": {}} | {"files": [{"path", "size"}]}: regular files, the newest first |
+| {"start": {"name", "command", "variables"}} | {"problem"}: the program runs on. An earlier one of the name ends |
+| {"talk": {"name", "content", "seconds"}} | {"output", "left", "problem"}: PipedProgram.talk |
 | {"openApi": {"maxBody"}} | {"port"} |
 
 {"stop"} ends the program that runs. After openApi, programs send HTTP requests to the port on 127.0.0.1. For each, the
@@ -38,6 +40,8 @@ MAX_FRAME = 32 * 2**20
 """Maximum length of a frame in bytes. The longest output is six times as long as JSON."""
 MAX_FILE = 16 * 2**20
 """Maximum size of a file that put writes or get reads, in bytes."""
+MAX_READ = 2**16
+"""Maximum number of bytes in the output of a talk. The rest waits in the pipe of the program."""
 MAX_REQUESTS = 8
 """Maximum number of requests for the policy's API in progress. Further ones wait in the sandbox."""
 HEADER = struct.Struct(">I")

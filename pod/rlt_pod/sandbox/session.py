@@ -9,8 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from rlt_pod.sandbox.files import get_file, list_files, put_file
+from rlt_pod.sandbox.piped import PipedProgram
 from rlt_pod.sandbox.policy_api import PolicyApi
-from rlt_pod.sandbox.program import run_program
+from rlt_pod.sandbox.program import START_ERRORS, run_program
 from rlt_pod.sandbox.protocol import HEADER, decode, encode, read_length
 
 
@@ -35,6 +36,7 @@ class Session:
         self._memory = memory
         self._sending = asyncio.Lock()
         self._api: PolicyApi | None = None
+        self._piped: dict[str, PipedProgram] = {}
         self._stopped = asyncio.Event()
         self._answering: asyncio.Task[None] | None = None
 
@@ -58,12 +60,31 @@ class Session:
         elif kind == "get":
             content = get_file(given["path"])
             answer = {"content": None if content is None else base64.b64encode(content).decode()}
+        elif kind == "start":
+            answer = {"problem": self._start(**given)}
+        elif kind == "talk":
+            answer = await self._talk(**given)
         elif kind == "list":
             answer = {"files": list_files()}
         else:
             self._api = PolicyApi(self._send, given["maxBody"])
             answer = {"port": await self._api.open()}
         await self._send({"answer": answer})
+
+    def _start(self, name: str, command: list[str], variables: dict[str, str]) -> str:
+        if name in self._piped:
+            self._piped.pop(name).end()
+        try:
+            self._piped[name] = PipedProgram(command, variables, self._memory)
+        except START_ERRORS as error:
+            return f"the program did not start: {error}"
+        return ""
+
+    async def _talk(self, name: str, content: str, seconds: float) -> dict[str, Any]:
+        program = self._piped.get(name)
+        if program is None:
+            return {"output": "", "left": 0, "problem": "it does not run"}
+        return await program.talk(base64.b64decode(content), seconds)
 
     async def _send(self, message: dict[str, Any]) -> None:
         async with self._sending:  # before Python 3.11, one task alone can wait for a writer

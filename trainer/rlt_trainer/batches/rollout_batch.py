@@ -49,7 +49,7 @@ class RolloutBatch:
     """[B]: optimizer steps between the weights that began the response and this step's weights. NaN for an episode
     without a request. None without rollout.staleness."""
     sandboxes: Sequence[Mapping[str, Any] | None] = ()
-    """[B]: of an agent's sandboxes, Sandbox.describe. Empty without them."""
+    """[B]: of the conversations' sandboxes, Sandbox.describe. Empty without them."""
 
     @property
     def failed(self) -> Tensor:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -24,6 +24,7 @@ from rlt_trainer.rewards.scorer import ENVIRONMENT, BatchScoring, Scorer
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.router import Foreground, Router
 from rlt_trainer.sandboxes.pool import Statistics
+from rlt_trainer.sandboxes.sandbox import SandboxError
 from rlt_trainer.telemetry.spans import TESTING
 from rlt_trainer.telemetry.stopwatch import Stopwatch
 
@@ -51,7 +52,7 @@ class Rollout:
     outcomes: dict[str, Outcome]
     """Name -> outcome of each reward, and of an environment. The driver adds the outcomes of reward models."""
     sandbox: Mapping[str, Any] | None = None
-    """Of an agent's sandbox: Sandbox.describe. It is not saved with a checkpoint."""
+    """Of the conversation's sandbox: Sandbox.describe. It is not saved with a checkpoint."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,16 +124,16 @@ class RolloutSampler:
         sampler = self._engines.router if is_background else Foreground(self._engines.router)
         scoring = self._scorer.open_batch()
         try:
-            async with self._conversations.open() if self._conversations else nullcontext() as converse:
-                tasks = [
-                    asyncio.create_task(self._run_group(sampler, converse, scoring, requests, each))
-                    for requests, each in zip(groups, pending, strict=True)
-                ]
+            async with (
+                self._conversations.open() if self._conversations else nullcontext() as converse,
+                asyncio.TaskGroup() as tasks,  # which a cancellation ends, and with them their sandboxes
+            ):
+                for requests, each in zip(groups, pending, strict=True):
+                    tasks.create_task(self._run_group(sampler, converse, scoring, requests, each))
                 lane = 1 + next(self._lanes) % LANES
                 with self._stopwatch.measure("gen" if is_background else TESTING, thread=lane):
                     generated = (asyncio.wrap_future(each.generated) for each in pending)
                     await asyncio.gather(*generated, return_exceptions=True)
-                await asyncio.gather(*tasks)
         except Exception as error:
             for each in pending:
                 each.fail(error)
@@ -145,37 +146,58 @@ class RolloutSampler:
         requests: Sequence[RolloutRequest],
         pending: PendingGroup,
     ) -> None:
+        left = len(requests)
+
+        def complete_one() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                pending.generated.set_result(None)
+
         try:
-            started = await asyncio.gather(*(self._run_one(sampler, converse, scoring, each) for each in requests))
-            pending.generated.set_result(None)
-            outcomes = [await asyncio.wrap_future(each) for _, each in started]
-            pending.scored.set_result(
-                [
-                    replace(rollout, outcomes={**scores, **rollout.outcomes})
-                    for (rollout, _), scores in zip(started, outcomes, strict=True)
-                ]
-            )
+            rollouts = (self._run_one(sampler, converse, scoring, each, complete_one) for each in requests)
+            pending.scored.set_result(await asyncio.gather(*rollouts))
         except Exception as error:
             pending.fail(error)
 
     async def _run_one(
-        self, sampler: Router | Foreground, converse: Converse | None, scoring: BatchScoring, request: RolloutRequest
-    ) -> tuple[Rollout, Future[dict[str, Outcome]]]:
-        """Generate a response, and start to score it. Return it with its environment's outcome, and the others."""
+        self,
+        sampler: Router | Foreground,
+        converse: Converse | None,
+        scoring: BatchScoring,
+        request: RolloutRequest,
+        complete: Callable[[], None],
+    ) -> Rollout:
+        """Generate a response, call `complete`, and score it. Its sandbox remains until then if a reward gets it."""
         prompt = request.prompt
-        environment: dict[str, Outcome] = {}
-        sandbox = None
-        if converse is not None:
-            episode = await converse(sampler, prompt, seed=request.seed, sampling=request.sampling)
+        async with (converse or _respond)(sampler, prompt, seed=request.seed, sampling=request.sampling) as (
+            episode,
+            claim,
+        ):
+            complete()
             response = episode.response
-            environment = find_environment_outcome(episode)
-            sandbox = episode.sandbox
-        else:
-            response = await sampler.sample(
-                prompt.token_ids, seed=request.seed, sampling=request.sampling, images=prompt.images
-            )
-        text = str(self._tokenizer.decode(list(response.token_ids), skip_special_tokens=True))
-        return Rollout(prompt, response, text, environment, sandbox), scoring.start(text, prompt)
+            text = str(self._tokenizer.decode(list(response.token_ids), skip_special_tokens=True))
+            exchange = None
+            if claim is not None and scoring.takes_sandbox:
+                with suppress(SandboxError):  # which the exchange raises again
+                    await claim.get()  # before the reward's slot: those that have one do not wait for a pod
+                exchange = claim.open_exchange()
+            elif claim is not None:
+                await claim.release()
+            outcomes = await asyncio.wrap_future(scoring.start(text, prompt, exchange))
+            if claim is not None:
+                await claim.release()
+        outcomes.update(find_environment_outcome(episode))
+        return Rollout(prompt, response, text, outcomes, claim.record if claim else None)
+
+
+@asynccontextmanager
+async def _respond(
+    sampler: Router | Foreground, prompt: Prompt, *, seed: int, sampling: Sampling
+) -> AsyncIterator[tuple[Episode, None]]:
+    """A Converse without a conversation: one response."""
+    response = await sampler.sample(prompt.token_ids, seed=seed, sampling=sampling, images=prompt.images)
+    yield Episode(response, None, None), None
 
 
 def find_environment_outcome(episode: Episode) -> dict[str, Outcome]:

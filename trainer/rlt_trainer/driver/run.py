@@ -204,6 +204,7 @@ def _run_evaluation(run: _Run) -> None:
     run.directory.write_config(config)
     run.reporter.set_total_steps(len(models))
     with Scorer(config.rewards) as scorer:
+        scorer.validate_sandbox(config.rollout.multi_turn)
         scorer.validate_judges(suites[0].rows.prompts[0])
         check_openenv(config.rollout.multi_turn, suites[0].rows.prompts[0])
         run.join_ray()
@@ -254,6 +255,7 @@ def _run_reinforcement(run: _Run) -> None:
     suites = load_suites(config, lambda data: EvaluationSet.load(data, tokenizer, **sources))
     config = run.resolve_config(len(prompts))
     with Scorer(config.rewards) as scorer:
+        scorer.validate_sandbox(config.rollout.multi_turn)
         scorer.validate_judges(prompts.take(0, 1)[0])
         check_openenv(config.rollout.multi_turn, prompts.take(0, 1)[0])
         run.join_ray()

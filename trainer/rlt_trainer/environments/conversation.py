@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -27,8 +26,6 @@ class Episode:
     """The sum of the environment's rewards. None: it gives no rewards."""
     failure: str | None
     """Why the environment or a tool failed, if it did. The response is then left out of the update."""
-    sandbox: Mapping[str, Any] | None = None
-    """Of an agent's sandbox: Sandbox.describe."""
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,13 @@ from rlt_trainer.environments.openenv import OpenEnvServer
 from rlt_trainer.environments.processes import EnvironmentProcesses
 from rlt_trainer.environments.sandboxed_agent import SandboxedAgent
 from rlt_trainer.environments.session import Session
-from rlt_trainer.environments.tool import Tool
+from rlt_trainer.environments.tool import SandboxedTool, Tool
 from rlt_trainer.environments.tool_session import ToolSession
 from rlt_trainer.environments.toolbox import open_tools
 from rlt_trainer.environments.turn_parser import TurnParser, build_server
 from rlt_trainer.rollout.engine import Sampling
 from rlt_trainer.rollout.sampler import Sampler
+from rlt_trainer.sandboxes.claim import Claim
 from rlt_trainer.sandboxes.pool import SandboxPool, Statistics, open_pool
 from rlt_trainer.sandboxes.sandbox import SandboxError
 
@@ -38,9 +39,11 @@ MAX_CONVERSATIONS = 256
 
 
 class Converse(Protocol):
-    """Runs one conversation. Raises EngineError."""
+    """Runs one conversation, and keeps its sandbox within the context. Raises EngineError."""
 
-    async def __call__(self, sampler: Sampler, prompt: Prompt, *, seed: int, sampling: Sampling) -> Episode: ...
+    def __call__(
+        self, sampler: Sampler, prompt: Prompt, *, seed: int, sampling: Sampling
+    ) -> AbstractAsyncContextManager[tuple[Episode, Claim | None]]: ...
 
 
 class Conversations:
@@ -61,7 +64,7 @@ class Conversations:
         self._parser = TurnParser(multi_turn, self._parser_server)
         self._opening = asyncio.Lock()
         self._opened = AsyncExitStack()
-        self._tools: Mapping[str, Tool] | None = None
+        self._tools: Mapping[str, Tool | SandboxedTool] | None = None
         self._server: AgentServer | None = None
         self._pool: SandboxPool | None = None
         self._batches: set[asyncio.Task[Any]] = set()
@@ -70,11 +73,17 @@ class Conversations:
     async def open(self) -> AsyncIterator[Converse]:
         """Yield the function that runs the conversations of a batch."""
         slots = self._choose_slots()
+        timeout_s = self._multi_turn.timeout_seconds
 
-        async def run_one(sampler: Sampler, prompt: Prompt, *, seed: int, sampling: Sampling) -> Episode:
-            async with slots:
-                run = self._run_agent if self._multi_turn.agent else self._converse
-                return await run(sampler, prompt, seed, sampling)
+        @asynccontextmanager
+        async def run_one(
+            sampler: Sampler, prompt: Prompt, *, seed: int, sampling: Sampling
+        ) -> AsyncIterator[tuple[Episode, Claim | None]]:
+            async with Claim(self._pool, timeout_s) if self._pool else nullcontext() as claim:
+                async with slots:
+                    run = self._run_agent if self._multi_turn.agent else self._converse
+                    episode = await run(sampler, prompt, seed, sampling, claim)
+                yield episode, claim
 
         batch = asyncio.current_task()
         assert batch is not None
@@ -105,11 +114,11 @@ class Conversations:
             return self._openenv.slots
         return nullcontext() if self._multi_turn.tools else asyncio.Semaphore(MAX_CONVERSATIONS)
 
-    def _open_session(self, prompt: Prompt) -> Session:
+    def _open_session(self, prompt: Prompt, claim: Claim | None) -> Session:
         if self._openenv is not None:
             return self._openenv.open_session(prompt)
         if self._tools:
-            return ToolSession(self._tools, self._multi_turn, self._parser)
+            return ToolSession(self._tools, self._multi_turn, self._parser, claim)
         return self._processes.open_session(prompt)
 
     async def _open(self) -> None:
@@ -120,10 +129,12 @@ class Conversations:
             elif self._tools is None:
                 self._tools = await self._opened.enter_async_context(open_tools(self._multi_turn, self._pool))
 
-    async def _converse(self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling) -> Episode:
+    async def _converse(
+        self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling, claim: Claim | None
+    ) -> Episode:
         episode = await converse(
             sampler,
-            self._open_session(prompt),
+            self._open_session(prompt, claim),
             prompt,
             seed=seed,
             sampling=sampling,
@@ -134,7 +145,9 @@ class Conversations:
         has_no_reward = self._openenv is not None and episode.reward is None  # all actions were rejected, or none given
         return replace(episode, reward=0.0) if has_no_reward else episode
 
-    async def _run_agent(self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling) -> Episode:
+    async def _run_agent(
+        self, sampler: Sampler, prompt: Prompt, seed: int, sampling: Sampling, claim: Claim | None
+    ) -> Episode:
         assert self._server is not None
         limits = AgentLimits(self._multi_turn.max_turns, self._max_prompt_length, self._max_response_length)
         episode = AgentEpisode(
@@ -147,13 +160,12 @@ class Conversations:
         )
         timeout_s = self._multi_turn.timeout_seconds
         try:
-            async with self._pool.claim() if self._pool else nullcontext() as sandbox:
-                sandboxed = SandboxedAgent(sandbox, self._server, episode, limits, timeout_s) if sandbox else None
-                agent = self._open_agent(self._server, sandboxed)
-                found = await run_agent(self._server, agent, prompt, episode, timeout_s=timeout_s)
-                return replace(found, sandbox=await sandbox.describe()) if sandbox else found
+            sandbox = await claim.get() if claim else None
         except SandboxError as error:
             return Episode(Response((), (), finish_reason="abort"), None, str(error))
+        sandboxed = SandboxedAgent(sandbox, self._server, episode, limits, timeout_s) if sandbox else None
+        agent = self._open_agent(self._server, sandboxed)
+        return await run_agent(self._server, agent, prompt, episode, timeout_s=timeout_s)
 
     def _open_agent(self, server: AgentServer, sandboxed: SandboxedAgent | None) -> Agent:
         given = self._multi_turn.agent

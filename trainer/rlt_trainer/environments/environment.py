@@ -10,8 +10,8 @@ from rlt_api.blocks.functions import PythonFunction
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.algorithms.user_functions import load_user_function
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.environments.agent_sandbox import AgentSandbox
 from rlt_trainer.environments.calculator import Calculator
+from rlt_trainer.sandboxes.user_sandbox import UserSandbox
 
 
 class Environment(Protocol):
@@ -42,7 +42,7 @@ class Environment(Protocol):
 class Agent(Protocol):
     """A function that runs an agent, in its own process in the head pod."""
 
-    def __call__(self, prompt: Prompt, *sandbox: AgentSandbox) -> float | Awaitable[float | None] | None:
+    def __call__(self, prompt: Prompt, *sandbox: UserSandbox) -> float | Awaitable[float | None] | None:
         """Run the agent on a prompt, and return its reward or None. The function may be asynchronous.
 
         With rollout.multiTurn.sandbox it also gets its sandbox. The process has the variables OPENAI_BASE_URL and

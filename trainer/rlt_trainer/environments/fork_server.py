@@ -21,11 +21,9 @@ from typing import Any
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.data.prompt import Prompt
-from rlt_trainer.environments.agent_sandbox import AgentSandbox
 from rlt_trainer.environments.environment import Environment, load_agent, load_environment
+from rlt_trainer.sandboxes.user_sandbox import Exchange, UserSandbox
 
-Exchange = Callable[[dict[str, Any]], dict[str, Any]]
-"""Sends a request to the parent process, and returns the answer."""
 Serve = Callable[[dict[str, Any], Exchange], Any]
 """Returns the value of a call."""
 MAX_MEMORY_BYTES = 4 * 2**30
@@ -118,7 +116,7 @@ def serve_agent(multi_turn: MultiTurn) -> Serve:
 
     def serve(call: dict[str, Any], exchange: Exchange) -> Any:
         os.environ.update(call["variables"])
-        sandbox = [AgentSandbox(exchange)] if multi_turn.sandbox else []
+        sandbox = [UserSandbox(exchange)] if multi_turn.sandbox else []
         result = agent(Prompt(**call["run"]), *sandbox)
         return asyncio.run(_wait(result)) if isinstance(result, Awaitable) else result
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from transformers.dynamic_module_utils import init_hf_modules
 
-from rlt_trainer.environments.fork_server import Exchange, describe, dump, serve_forks
+from rlt_trainer.environments.fork_server import describe, dump, serve_forks
+from rlt_trainer.sandboxes.user_sandbox import Exchange
 
 TIMEOUT_S = 10.0
 """Timeout for the parts of one turn. vLLM's parsers take up to 4 ms."""

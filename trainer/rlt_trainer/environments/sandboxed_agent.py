@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from rlt_trainer.environments.agent_server import AgentEpisode, AgentServer
@@ -12,7 +11,9 @@ from rlt_trainer.environments.agent_transcript import AgentLimits
 from rlt_trainer.environments.agent_variables import build_variables
 from rlt_trainer.rollout.engine import EngineError
 from rlt_trainer.sandboxes.api_call import ApiCall, ApiResponse, build_json_response
-from rlt_trainer.sandboxes.sandbox import Result, Sandbox
+from rlt_trainer.sandboxes.record import Result
+from rlt_trainer.sandboxes.sandbox import Sandbox
+from rlt_trainer.sandboxes.user_sandbox import answer
 
 LOOPBACK = "127.0.0.1"
 REQUESTS_PER_TURN = 8
@@ -47,13 +48,8 @@ class SandboxedAgent:
         self._variables = build_variables(f"http://{LOOPBACK}:{port}", key, no_proxy=LOOPBACK)
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer to a call of AgentSandbox. Raises SandboxError."""
-        ((kind, given),) = request.items()
-        if kind == "put":
-            return {"problem": await self._sandbox.put(**given)}
-        if kind == "get":
-            return {"content": await self._sandbox.get(**given)}
-        return asdict(await self.run(**given))
+        """Return the answer to a request of UserSandbox. Raises SandboxError."""
+        return await answer(self._sandbox, request, self.run)
 
     async def run(
         self,
@@ -63,7 +59,7 @@ class SandboxedAgent:
         variables: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Result:
-        """Run a program with the policy's API: see AgentSandbox. Raises SandboxError."""
+        """Run a program with the policy's API: see UserSandbox. Raises SandboxError."""
         return await self._sandbox.run(
             command,
             stdin=stdin,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+from rlt_trainer.sandboxes.claim import Claim
 
 ToolSchema = dict[str, Any]
 """{"type": "function", "function": {"name", "description", "parameters"}}, as in requests of OpenAI's API.
@@ -21,6 +23,17 @@ class Tool(Protocol):
 
         Raises SessionError if the tool failed, through no fault of the policy.
         """
+        ...
+
+
+@runtime_checkable
+class SandboxedTool(Protocol):
+    """A tool that runs in the sandbox of its conversation."""
+
+    schema: ToolSchema
+
+    def open_in(self, claim: Claim) -> Tool:
+        """Return the tool of one conversation."""
         ...
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from rlt_api.blocks.rollout import MultiTurn
 from rlt_trainer.data.prompt import Messages
-from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.session import Reply, SampledTurn
-from rlt_trainer.environments.tool import Tool
+from rlt_trainer.environments.tool import SandboxedTool, Tool
 from rlt_trainer.environments.tool_calls import InvalidCall, ToolCall, number_call
 from rlt_trainer.environments.turn_parser import TurnParser
+from rlt_trainer.sandboxes.claim import Claim
 
 OMITTED = "\n... {} characters are left out ...\n"
 
@@ -19,11 +19,16 @@ OMITTED = "\n... {} characters are left out ...\n"
 class ToolSession:
     """One conversation. Its tools keep no state of it, except in its sandbox."""
 
-    def __init__(self, tools: Mapping[str, Tool], multi_turn: MultiTurn, parser: TurnParser) -> None:
-        """`tools`: name -> tool."""
+    def __init__(
+        self,
+        tools: Mapping[str, Tool | SandboxedTool],
+        multi_turn: MultiTurn,
+        parser: TurnParser,
+        claim: Claim | None = None,
+    ) -> None:
+        """`tools`: name -> tool. `claim`: the sandbox for those that need one."""
         self._parser = parser
-        self._sandboxed = {name: tool.open() for name, tool in tools.items() if isinstance(tool, SandboxedPython)}
-        self._tools: Mapping[str, Tool] = {**tools, **self._sandboxed}
+        self._tools = {name: _open(tool, claim) for name, tool in tools.items()}
         self._multi_turn = multi_turn
 
     async def reset(self) -> Messages:
@@ -51,8 +56,6 @@ class ToolSession:
 
     async def close(self) -> None:
         """See Session."""
-        for tool in self._sandboxed.values():
-            await tool.close()
 
     async def _call(self, call: ToolCall | InvalidCall) -> str:
         if isinstance(call, InvalidCall):
@@ -61,6 +64,13 @@ class ToolSession:
         if tool is None:
             return f"error: there is no tool {call.name[:80]!r}; the tools are {', '.join(self._tools)}"
         return await tool.call(call.arguments)
+
+
+def _open(tool: Tool | SandboxedTool, claim: Claim | None) -> Tool:
+    if not isinstance(tool, SandboxedTool):
+        return tool
+    assert claim is not None, "a tool in a sandbox needs the sandbox"
+    return tool.open_in(claim)
 
 
 def shorten(text: str, length: int) -> str:

@@ -13,9 +13,10 @@ from rlt_trainer.environments.calculator import format_result
 from rlt_trainer.environments.function_tool import FunctionTool
 from rlt_trainer.environments.mcp_tools import McpConnection
 from rlt_trainer.environments.python_tool import PythonTool
+from rlt_trainer.environments.sandboxed_mcp import SandboxedMcp
 from rlt_trainer.environments.sandboxed_python import SandboxedPython
 from rlt_trainer.environments.session import SessionError
-from rlt_trainer.environments.tool import Tool, ToolSchema, build_schema
+from rlt_trainer.environments.tool import SandboxedTool, Tool, ToolSchema, build_schema
 from rlt_trainer.pod_variables import read_variable, read_variables
 from rlt_trainer.sandboxes.pool import SandboxPool, check_pool, open_pool
 
@@ -40,21 +41,23 @@ class CalculatorTool:
 
 
 @asynccontextmanager
-async def open_tools(multi_turn: MultiTurn, pool: SandboxPool | None = None) -> AsyncIterator[dict[str, Tool]]:
-    """Open the tools of a job: name -> tool. They belong to the current event loop. `pool`: for python.
+async def open_tools(
+    multi_turn: MultiTurn, pool: SandboxPool | None = None
+) -> AsyncIterator[dict[str, Tool | SandboxedTool]]:
+    """Open the tools of a job: name -> tool. They belong to the current event loop. `pool`: for MCP servers.
 
     Raises ValueError for a tool that cannot be loaded, for an MCP server that does not answer, and for two tools of one
     name.
     """
-    found: dict[str, Tool] = {}
+    found: dict[str, Tool | SandboxedTool] = {}
     async with AsyncExitStack() as stack:
         for index, tool in enumerate(multi_turn.tools):
             field = f"{TOOLS}[{index}]"
-            opened: list[Tool] = []
+            opened: list[Tool | SandboxedTool] = []
             if tool.name == "calculator":
                 opened.append(CalculatorTool())
-            elif tool.name == "python" and pool is not None:
-                opened.append(SandboxedPython(pool, multi_turn.timeout_seconds))
+            elif tool.name == "python" and multi_turn.sandbox is not None:
+                opened.append(SandboxedPython(multi_turn.timeout_seconds))
             elif tool.name == "python":
                 python = PythonTool(multi_turn.timeout_seconds)
                 stack.callback(python.close)
@@ -66,15 +69,18 @@ async def open_tools(multi_turn: MultiTurn, pool: SandboxPool | None = None) -> 
                 opened.append(function)
             elif tool.mcp is not None:
                 prefix = tool_prefix(index)
-                connection = McpConnection(
-                    tool.mcp,
-                    variables=read_variables(tool.mcp.env, prefix=prefix, field=f"{field}.mcp.env"),
-                    api_key=read_variable(prefix + API_KEY, f"{field}.mcp.apiKey") if tool.mcp.api_key else None,
-                    timeout_s=multi_turn.timeout_seconds,
-                )
-                stack.push_async_callback(connection.close)
+                variables = read_variables(tool.mcp.env, prefix=prefix, field=f"{field}.mcp.env")
+                timeout_s = multi_turn.timeout_seconds
                 try:
-                    opened += await connection.list_tools()
+                    if tool.mcp.sandbox:
+                        assert pool is not None, "a rule requires the sandbox"
+                        sandboxed = SandboxedMcp(tool.mcp, variables, name=str(index), timeout_s=timeout_s)
+                        opened += await sandboxed.list_tools(pool)
+                    else:
+                        key = read_variable(prefix + API_KEY, f"{field}.mcp.apiKey") if tool.mcp.api_key else None
+                        connection = McpConnection(tool.mcp, variables=variables, api_key=key, timeout_s=timeout_s)
+                        stack.push_async_callback(connection.close)
+                        opened += await connection.list_tools()
                 except SessionError as error:
                     raise ValueError(
                         f"{field}.mcp: {error}. Check the server, and that the pods can connect to it or run it."

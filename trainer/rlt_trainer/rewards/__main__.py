@@ -54,10 +54,12 @@ def build_reward(name: str, options: str, timeout_seconds: float) -> Reward:
 
 
 async def score_lines(reward: Reward) -> None:
-    """Score standard input to standard output. Raises ValueError with the number of an invalid line."""
+    """Score standard input to standard output. Raises ValueError for an invalid line, with its number."""
     limited = LimitedSource.build(reward, 0)
     calls = BatchCalls()
     try:
+        if limited.source.takes_sandbox:
+            raise ValueError("the function has the parameter sandbox: it needs a job with rollout.multiTurn.sandbox")
         for batch in batch_lines(read_lines(sys.stdin.buffer)):
             for outcome in await asyncio.gather(*(limited.score_one(text, prompt, calls) for text, prompt in batch)):
                 print(json.dumps(format_outcome(outcome)), flush=True)

@@ -17,6 +17,7 @@ from rlt_api.blocks.rewards import Judge
 from rlt_api.findings.masking import mask_text
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.rewards.outcome import Failure, Outcome, Reason
+from rlt_trainer.sandboxes.user_sandbox import Exchange
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
@@ -39,6 +40,8 @@ _PLACEHOLDER = re.compile(r"\{(prompt|response|ground_truth)\}")
 class JudgeSource:
     """Sends one request for each response. All calls must come from the same event loop."""
 
+    takes_sandbox = False
+
     def __init__(self, judge: Judge, options: Mapping[str, Any], *, api_key: str | None, field: str) -> None:
         """`options` are fields of the request. `field` is the path of the judge in messages."""
         self._judge = judge
@@ -52,7 +55,7 @@ class JudgeSource:
                 f"{field}.apiKey: the key contains characters not allowed in an HTTP header. Correct the Secret."
             )
 
-    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+    async def score_one(self, text: str, prompt: Prompt, exchange: Exchange | None = None) -> Outcome:
         """Return the score of one response. Requests are repeated up to judge.maxRetries times."""
         message = render_prompt(self._judge.prompt, text, prompt)
         body = {**self._options, "model": self._judge.model, "messages": [{"role": "user", "content": message}]}

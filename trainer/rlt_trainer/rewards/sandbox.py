@@ -21,6 +21,8 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from rlt_trainer.rewards.outcome import Failure
+from rlt_trainer.sandboxes.sandbox import SandboxError
+from rlt_trainer.sandboxes.user_sandbox import Exchange
 
 START_TIMEOUT_S = 60.0
 """Timeout for a process to load the function's module."""
@@ -44,9 +46,10 @@ class Sandbox:
         variables: Mapping[str, str] | None = None,
         returns: Literal["score", "text"] = "score",
     ) -> None:
-        """`timeout_s` limits one call. `processes` is a maximum: a process starts when it is first needed. `path` lists
-        folders to search for the module before PYTHONPATH. `variables` are additional environment variables.
-        `returns`: the function is a reward, or a tool whose value is converted to text.
+        """`timeout_s` limits one call, and the time after each of its requests. `processes` is a maximum: a process
+        starts when it is first needed. `path` lists folders to search for the module before PYTHONPATH. `variables` are
+        additional environment variables. `returns`: the function is a reward, or a tool whose value is converted to
+        text.
         """
         self._timeout_s = timeout_s
         self._folder = tempfile.TemporaryDirectory(prefix="rlt-sandbox-")
@@ -58,19 +61,24 @@ class Sandbox:
         for _ in range(processes):
             self._idle.put(None)
 
-    def load(self) -> None:
-        """Load the function in one process. Raises ValueError with the reason if that fails."""
+    def load(self) -> bool:
+        """Load the function in one process. Return whether it is a reward with a parameter `sandbox`.
+
+        Raises ValueError with the reason if that fails.
+        """
         process = self._idle.get() or self._start()
         self._idle.put(process if process.is_usable else None)
         if process.load_error is not None:
             raise ValueError(process.load_error)
+        return process.takes_sandbox
 
-    async def call(self, arguments: Mapping[str, Any]) -> Any:
+    async def call(self, arguments: Mapping[str, Any], exchange: Exchange | None = None) -> Any:
         """Call the function with keyword arguments, which are a JSON object. Wait for a process if all are busy.
 
-        Return a Failure, or the value: an Outcome of a reward, a text of a tool.
+        Return a Failure, or the value: an Outcome of a reward, a text of a tool. `exchange` is for the parameter
+        `sandbox`. What it raises ends the process, and is a Failure.
         """
-        return await asyncio.wrap_future(self._threads.submit(self._call, arguments))
+        return await asyncio.wrap_future(self._threads.submit(self._call, arguments, exchange))
 
     def close(self) -> None:
         """End all processes."""
@@ -81,12 +89,12 @@ class Sandbox:
                 process.end()
         self._folder.cleanup()
 
-    def _call(self, arguments: Mapping[str, Any]) -> Any:
+    def _call(self, arguments: Mapping[str, Any], exchange: Exchange | None) -> Any:
         process = self._idle.get()
         try:
             if process is None:
                 process = self._start()
-            return process.call(arguments, self._timeout_s)
+            return process.call(arguments, self._timeout_s, exchange)
         finally:
             self._idle.put(process if process is not None and process.is_usable else None)
 
@@ -108,6 +116,7 @@ class _Process:
             start_new_session=True,  # killpg then also ends the function's child processes
         )
         self._is_killed = False
+        self.takes_sandbox = False
         reply = self._exchange(None, START_TIMEOUT_S)
         self.load_error = None
         if isinstance(reply, Failure):
@@ -115,16 +124,28 @@ class _Process:
         elif "error" in reply:
             self.load_error = f"its module could not be loaded: {reply['error']}"
             self.end()
+        else:
+            self.takes_sandbox = reply["takes_sandbox"]
 
     @property
     def is_usable(self) -> bool:
         """Whether the process can be called again."""
         return not self._is_killed
 
-    def call(self, arguments: Mapping[str, Any], timeout_s: float) -> Any:
+    def call(self, arguments: Mapping[str, Any], timeout_s: float, exchange: Exchange | None) -> Any:
         if self.load_error is not None:
             return Failure("raised", self.load_error)
         reply = self._exchange(arguments, timeout_s)
+        while not isinstance(reply, Failure) and "request" in reply:
+            assert exchange is not None, "the job has a sandbox"
+            try:
+                answer = exchange(reply["request"])
+            except Exception as error:
+                self.end()
+                if isinstance(error, SandboxError):
+                    return Failure("environment", str(error))
+                return Failure("raised", f"{type(error).__name__}: {error}")
+            reply = self._exchange(answer, timeout_s)
         if isinstance(reply, Failure):
             return reply
         return reply["value"] if "value" in reply else Failure(**reply)

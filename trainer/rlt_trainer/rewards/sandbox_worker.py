@@ -1,11 +1,13 @@
 """One process of the sandbox: loads a function and calls it once for each line of JSON on standard input.
 
-Replies go to the process's original standard output. Output of the function goes to standard error.
+Replies go to the process's original standard output, and so do requests for the sandbox of the conversation, each with
+its answer on standard input. Output of the function goes to standard error.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import resource
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlt_trainer.rewards.outcome import Failure, call_reward, call_tool
+from rlt_trainer.sandboxes.user_sandbox import UserSandbox
 
 
 def main(target: str, timeout_s: float, memory_bytes: int, call: Callable[..., Any]) -> None:
@@ -35,12 +38,28 @@ def main(target: str, timeout_s: float, memory_bytes: int, call: Callable[..., A
     except (Exception, SystemExit) as error:
         reply({"error": f"{type(error).__name__}: {error}"})
         return
-    reply({"ready": True})
+    takes_sandbox = call is call_reward and has_parameter(function, "sandbox")
+    reply({"takes_sandbox": takes_sandbox})
+    alarm_s = 2 * timeout_s + 5
+
+    def exchange(request: dict[str, Any]) -> dict[str, Any]:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        reply({"request": request})
+        line = requests.readline()
+        if not line:  # the parent has exited
+            os._exit(1)
+        signal.setitimer(signal.ITIMER_REAL, alarm_s)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
     for line in requests:
+        sandbox = UserSandbox(exchange)
+        given = {"sandbox": sandbox} if takes_sandbox else {}
         # The parent kills this process on timeout. The alarm ends it if the parent has exited: SIGALRM's default action
         # needs no Python code, and a regular expression can hold the interpreter lock for hours.
-        signal.setitimer(signal.ITIMER_REAL, 2 * timeout_s + 5)
-        outcome = call(function, json.loads(line))
+        signal.setitimer(signal.ITIMER_REAL, alarm_s)
+        outcome = call(function, {**given, **json.loads(line)})
+        sandbox.close()  # a thread that the function left must not send requests between two calls
         signal.setitimer(signal.ITIMER_REAL, 0)
         if isinstance(outcome, Failure):
             reply({"reason": outcome.reason, "message": outcome.message})
@@ -55,6 +74,14 @@ def load_function(target: str) -> Callable[..., Any]:
     if not callable(function):
         raise TypeError(f"{name} is not a function")
     return function  # type: ignore[no-any-return]
+
+
+def has_parameter(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of this name."""
+    try:
+        return name in inspect.signature(function).parameters
+    except ValueError:  # some functions of C have no signature
+        return False
 
 
 if __name__ == "__main__":

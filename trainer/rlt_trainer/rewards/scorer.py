@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from rlt_api.blocks.rewards import Reward
+from rlt_api.blocks.rollout import MultiTurn
+from rlt_api.rules.sandboxes import runs_in_sandbox
 from rlt_trainer.batches.scores import Scores
 from rlt_trainer.data.prompt import Prompt
 from rlt_trainer.errors import TrainingError
@@ -22,6 +24,7 @@ from rlt_trainer.event_loop import EventLoopThread
 from rlt_trainer.rewards.judge import JudgeSource
 from rlt_trainer.rewards.outcome import Failure, Outcome
 from rlt_trainer.rewards.sources import BatchCalls, LimitedSource
+from rlt_trainer.sandboxes.user_sandbox import Exchange
 
 ENVIRONMENT = "environment"
 """The name of an environment's rewards in reports. Their weight is 1."""
@@ -46,6 +49,22 @@ class Scorer:
             if reward.model is None
         }
         self._loop = EventLoopThread("rewards")
+
+    def validate_sandbox(self, multi_turn: MultiTurn | None) -> None:
+        """Raise ValueError if a reward needs a sandbox and the job has none, or if the job has one that nothing
+        uses."""
+        sandboxed = [name for name, source in self._sources.items() if source.source.takes_sandbox]
+        has_sandbox = multi_turn is not None and multi_turn.sandbox is not None
+        if sandboxed and not has_sandbox:
+            raise ValueError(
+                f"rewards: function {sandboxed[0]} has the parameter sandbox, but the job has no sandboxes. Add "
+                "rollout.multiTurn.sandbox, or remove the parameter."
+            )
+        if multi_turn is not None and has_sandbox and not sandboxed and not runs_in_sandbox(multi_turn):
+            raise ValueError(
+                "rollout.multiTurn.sandbox has no effect: the job has no tool or agent in it, and no function of "
+                "rewards has the parameter sandbox. Add the parameter, or remove the field."
+            )
 
     def validate_judges(self, prompt: Prompt) -> None:
         """Send one request to each judge: the solution of `prompt`. Raises ValueError if it gets no score."""
@@ -95,19 +114,21 @@ class BatchScoring:
     """Scores the responses of one batch, each as soon as it is complete."""
 
     def __init__(self, sources: Mapping[str, LimitedSource], loop: EventLoopThread) -> None:
+        self.takes_sandbox = any(source.source.takes_sandbox for source in sources.values())
+        """Whether a reward gets the sandbox of its conversation."""
         self._sources = {name: (source, BatchCalls()) for name, source in sources.items()}
         self._loop = loop
 
-    def start(self, text: str, prompt: Prompt) -> Future[dict[str, Outcome]]:
+    def start(self, text: str, prompt: Prompt, exchange: Exchange | None = None) -> Future[dict[str, Outcome]]:
         """Start to score one response, without end-of-text token, with all rewards but reward models.
 
-        Returns name -> outcome. Any thread may call it.
+        Returns name -> outcome. `exchange`: for the sandbox of its conversation. Any thread may call it.
         """
-        return self._loop.submit(self._score(text, prompt))
+        return self._loop.submit(self._score(text, prompt, exchange))
 
-    async def _score(self, text: str, prompt: Prompt) -> dict[str, Outcome]:
+    async def _score(self, text: str, prompt: Prompt, exchange: Exchange | None) -> dict[str, Outcome]:
         outcomes = await asyncio.gather(
-            *(source.score_one(text, prompt, calls) for source, calls in self._sources.values())
+            *(source.score_one(text, prompt, calls, exchange) for source, calls in self._sources.values())
         )
         return dict(zip(self._sources, outcomes, strict=True))
 

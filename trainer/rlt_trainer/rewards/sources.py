@@ -21,6 +21,7 @@ from rlt_trainer.rewards import rules
 from rlt_trainer.rewards.judge import JudgeSource
 from rlt_trainer.rewards.outcome import Failure, Outcome, call_reward
 from rlt_trainer.rewards.sandbox import Sandbox
+from rlt_trainer.sandboxes.user_sandbox import Exchange
 
 MAX_PROCESSES = min(4, len(os.sched_getaffinity(0)))
 """Default of rewards[].concurrency for functions and rules in the sandbox."""
@@ -50,8 +51,11 @@ SANDBOXED_RULES = {
 class Source(Protocol):
     """Scores responses to prompts."""
 
-    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
-        """Return the outcome of one response. Raises nothing."""
+    takes_sandbox: bool
+    """Whether it needs the sandbox of the conversation."""
+
+    async def score_one(self, text: str, prompt: Prompt, exchange: Exchange | None = None) -> Outcome:
+        """Return the outcome of one response. `exchange`: for its sandbox. Raises nothing."""
         ...
 
     async def close(self) -> None:
@@ -62,11 +66,13 @@ class Source(Protocol):
 class LocalRule:
     """A rule of RULES."""
 
+    takes_sandbox = False
+
     def __init__(self, function: Callable[..., float], options: dict[str, Any]) -> None:
         self._function = function
         self._options = options
 
-    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+    async def score_one(self, text: str, prompt: Prompt, exchange: Exchange | None = None) -> Outcome:
         return call_reward(self._function, {"response": text, "ground_truth": prompt.ground_truth, **self._options})
 
     async def close(self) -> None:
@@ -76,11 +82,13 @@ class LocalRule:
 class SandboxedRule:
     """A rule of SANDBOXED_RULES."""
 
+    takes_sandbox = False
+
     def __init__(self, target: str, options: dict[str, Any], *, processes: int) -> None:
         self._sandbox = Sandbox(target, timeout_s=RULE_TIMEOUT_S, processes=processes)
         self._options = options
 
-    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+    async def score_one(self, text: str, prompt: Prompt, exchange: Exchange | None = None) -> Outcome:
         outcome: Outcome = await self._sandbox.call(
             {"response": text, "ground_truth": prompt.ground_truth, **self._options}
         )
@@ -95,7 +103,7 @@ class UserFunction:
 
     compute_score(data_source: str, solution_str: str, ground_truth: str, extra_info: dict, **options) -> float, or a
     dictionary whose "score" is the float. All are keyword arguments. extra_info is the row's, plus the prompt's
-    "index". The options are rewards[].options.
+    "index". The options are rewards[].options. A parameter `sandbox` gets a UserSandbox, unless an option has its name.
     """
 
     def __init__(
@@ -107,14 +115,15 @@ class UserFunction:
             function.name, timeout_s=function.timeout_seconds, processes=processes, path=path, variables=variables
         )
         try:
-            self._sandbox.load()
+            takes_sandbox = self._sandbox.load()
         except ValueError as error:
             self._sandbox.close()
             raise ValueError(
                 f"rewards: function {function.name}: {error}. Correct the module in the image or in the ConfigMap."
             ) from error
+        self.takes_sandbox = takes_sandbox and "sandbox" not in options
 
-    async def score_one(self, text: str, prompt: Prompt) -> Outcome:
+    async def score_one(self, text: str, prompt: Prompt, exchange: Exchange | None = None) -> Outcome:
         outcome: Outcome = await self._sandbox.call(
             {
                 "data_source": prompt.data_source,
@@ -122,7 +131,8 @@ class UserFunction:
                 "ground_truth": prompt.ground_truth,
                 "extra_info": {"index": prompt.index, **prompt.extra_info},
                 **self._options,
-            }
+            },
+            exchange,
         )
         return outcome
 
@@ -172,12 +182,14 @@ class LimitedSource:
         concurrency = reward.concurrency or (JUDGE_CONCURRENCY if reward.judge else MAX_PROCESSES)
         return cls(build_source(reward, index, processes=concurrency), concurrency)
 
-    async def score_one(self, text: str, prompt: Prompt, calls: BatchCalls) -> Outcome:
+    async def score_one(
+        self, text: str, prompt: Prompt, calls: BatchCalls, exchange: Exchange | None = None
+    ) -> Outcome:
         """Return the outcome of one response in the batch of `calls`."""
         async with self._slots:
             if skipped := calls.find_skip():
                 return skipped
-            outcome = await self.source.score_one(text, prompt)
+            outcome = await self.source.score_one(text, prompt, exchange)
             calls.add(outcome)
             return outcome
 

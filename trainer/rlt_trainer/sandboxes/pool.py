@@ -67,7 +67,7 @@ class SandboxPool:
             try:
                 yield sandbox
             finally:
-                self._statistics.failed += sandbox.is_lost
+                self._statistics.failed += sandbox.lost is not None
                 self._claimed.discard(address)
                 sandbox.release()
 

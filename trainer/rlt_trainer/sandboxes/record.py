@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 MAX_PROGRAMS = 16
@@ -15,6 +16,18 @@ MAX_OUTPUT = 1000
 MAX_FILES = 50
 MAX_PATH = 200
 """Maximum number of characters of a path. Longer ones are left out."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a program."""
+
+    output: str
+    """What it printed, up to 1 MiB."""
+    problem: str
+    """How it was ended, or why it did not start. Empty if it ended itself."""
+    exit_code: int | None = None
+    """None if it has a problem."""
 
 
 class ProgramLog:

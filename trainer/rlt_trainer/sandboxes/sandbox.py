@@ -6,12 +6,11 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
-from rlt_pod.sandbox.protocol import HEADER, MAX_REQUESTS, ProtocolError, decode, encode, prove, read_length
+from rlt_pod.sandbox.protocol import HEADER, MAX_READ, MAX_REQUESTS, ProtocolError, decode, encode, prove, read_length
 from rlt_trainer.sandboxes.api_call import ApiCall, Respond
-from rlt_trainer.sandboxes.record import ProgramLog, read_files
+from rlt_trainer.sandboxes.record import ProgramLog, Result, read_files
 
 CONNECT_TIMEOUT_S = 2.0
 """Time for a connection and the answer to a claim."""
@@ -28,18 +27,6 @@ class SandboxError(Exception):
     """A sandbox pod was lost, or none became ready. The programs of the policy may have caused it, or not."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """The end of a program."""
-
-    output: str
-    """What it printed, up to 1 MiB."""
-    problem: str
-    """How it was ended, or why it did not start. Empty if it ended itself."""
-    exit_code: int | None = None
-    """None if it has a problem."""
-
-
 class Sandbox:
     """A claimed pod. It belongs to this connection, and ends with it.
 
@@ -53,7 +40,8 @@ class Sandbox:
         self._lock = asyncio.Lock()
         self._answer: asyncio.Future[dict[str, Any] | None] | None = None
         """None: the pod was lost."""
-        self._lost: SandboxError | None = None
+        self.lost: SandboxError | None = None
+        """Why the connection has ended, if it has."""
         self._programs = ProgramLog()
         self._respond: Respond | None = None
         self._max_body = 0
@@ -100,6 +88,29 @@ class Sandbox:
         content = (await self._call({"get": {"path": path}})).get("content")
         return None if content is None else str(content)
 
+    async def start(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> str:
+        """Start a program that runs on, instead of an earlier one of this name. Return a problem, or ""."""
+        given = {"name": name, "command": list(command), "variables": dict(variables)}
+        return str((await self._call({"start": given})).get("problem", ""))
+
+    async def talk(self, name: str, content: bytes, seconds: float) -> tuple[bytes, int, str]:
+        """Write to a program of `start` until it prints something, at most for `seconds`.
+
+        Return what it has printed, how many bytes it has not read, and a problem if it has ended, else "".
+        """
+        given = {"name": name, "content": base64.b64encode(content).decode(), "seconds": seconds}
+        answer = await self._call({"talk": given})
+        left = answer.get("left")
+        try:
+            output = base64.b64decode(str(answer.get("output", "")), validate=True)
+        except ValueError:
+            left = None
+        if not isinstance(left, int) or not 0 <= left <= len(content) or len(output) > MAX_READ:
+            self._lose(self._describe_loss("it sent something else than the output of a program"))
+            assert self.lost
+            raise self.lost
+        return output, left, str(answer.get("problem", ""))
+
     async def describe(self) -> dict[str, Any]:
         """Return its programs, and its files or why it was lost, for the line of its rollout."""
         described = {"pod": self.pod, **self._programs.describe()}
@@ -119,11 +130,6 @@ class Sandbox:
         if not isinstance(port, int):
             raise self._describe_loss("it did not open a port")
         return port
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the connection has ended."""
-        return self._lost is not None
 
     def release(self) -> None:
         """End the pod with everything in it."""
@@ -151,19 +157,19 @@ class Sandbox:
             answer = None
             self._lose(self._describe_loss(f"no answer within {ANSWER_TIMEOUT_S:g} s"))
         if answer is None:
-            assert self._lost
-            raise self._lost
+            assert self.lost
+            raise self.lost
         return answer
 
     def _send_request(self, message: dict[str, Any]) -> asyncio.Future[dict[str, Any] | None]:
         self._answer = asyncio.get_running_loop().create_future()
-        if self._lost:
+        if self.lost:
             self._answer.set_result(None)
         self._send(message)
         return self._answer
 
     def _send(self, message: dict[str, Any]) -> None:
-        if not self._lost:
+        if not self.lost:
             self._writer.write(encode(message))
 
     async def _receive(self) -> None:
@@ -225,9 +231,9 @@ class Sandbox:
         return SandboxError(f"sandbox pod {self.pod} was lost: {reason}")
 
     def _lose(self, reason: SandboxError) -> None:
-        if self._lost:
+        if self.lost:
             return
-        self._lost = reason
+        self.lost = reason
         self._writer.transport.abort()  # what was not sent is discarded: a hostile pod may not read
         for request in self._requests.values():
             request.cancel()

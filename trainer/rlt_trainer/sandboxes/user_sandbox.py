@@ -1,25 +1,31 @@
-"""The sandbox of an episode, as the function of an agent gets it."""
+"""The sandbox of a conversation, as a user-defined function in another process gets it."""
 
 from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from rlt_pod.sandbox.protocol import MAX_FILE
-from rlt_trainer.sandboxes.sandbox import Result
+from rlt_trainer.sandboxes.record import Result
+
+if TYPE_CHECKING:  # each process of a reward would import asyncio: 7 MiB
+    from rlt_trainer.sandboxes.sandbox import Sandbox
+
+Exchange = Callable[[dict[str, Any]], dict[str, Any]]
+"""Sends a request to the driver, and returns the answer."""
 
 
-class AgentSandbox:
-    """A pod that belongs to this call of the function: rollout.multiTurn.sandbox.
+class UserSandbox:
+    """The pod of a conversation, for an agent or a reward: rollout.multiTurn.sandbox.
 
     Its calls run one after the other, also of several threads. A lost pod ends the function.
     """
 
-    def __init__(self, exchange: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """`exchange` sends a request to the driver and returns the answer."""
-        self._exchange = exchange
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange: Exchange | None = exchange
         self._lock = threading.Lock()
 
     def run(
@@ -32,8 +38,8 @@ class AgentSandbox:
     ) -> Result:
         """Run a program in /work, and return its output, exit code and problem.
 
-        It has the variables of an agent, with which it reaches the policy, and `variables`. It ends after `timeout`
-        seconds without a request for a turn in progress. Default: rollout.multiTurn.timeoutSeconds.
+        It has `variables`, and a program of an agent also the variables for the policy's API. It ends after `timeout`
+        seconds, in which an agent has no request for a turn in progress. Default: rollout.multiTurn.timeoutSeconds.
         """
         given = {"command": list(command), "stdin": stdin, "variables": dict(variables or {}), "timeout": timeout}
         return Result(**self._call({"run": given}))
@@ -55,6 +61,23 @@ class AgentSandbox:
         content = self._call({"get": {"path": path}})["content"]
         return None if content is None else base64.b64decode(content)
 
+    def close(self) -> None:
+        """Wait for a call of another thread. Further calls raise RuntimeError."""
+        with self._lock:
+            self._exchange = None
+
     def _call(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
+            if self._exchange is None:
+                raise RuntimeError("the call of the function that got this sandbox has ended")
             return self._exchange(request)
+
+
+async def answer(sandbox: Sandbox, request: Mapping[str, Any], run: Callable[..., Awaitable[Result]]) -> dict[str, Any]:
+    """Return the driver's answer to a request of UserSandbox. `run` has its parameters. Raises SandboxError."""
+    ((kind, given),) = request.items()
+    if kind == "put":
+        return {"problem": await sandbox.put(**given)}
+    if kind == "get":
+        return {"content": await sandbox.get(**given)}
+    return asdict(await run(**given))
