@@ -1,6 +1,6 @@
 """Agents of others, unmodified, as programs in a sandbox: they write a file, and their sequences are token-exact.
 
-The commands are those of docs/conversations.md. No program reaches another network than the loopback interface.
+The commands are in docs/conversations.md. No program reaches another network than the loopback interface.
 """
 
 from __future__ import annotations

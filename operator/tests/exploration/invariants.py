@@ -197,18 +197,6 @@ def the_operators_faults_end_no_attempt(step: Transition) -> None:
         raise Violation(f"{status.get('message')}")
 
 
-def a_replaced_pod_is_forgotten(step: Transition) -> None:
-    """A rollout pod that was lost explains no failure after its successor is ready."""
-    before = step.before
-    disruption = _get_status(step.after.job).get("disruption") or {}
-    if step.name not in RECONCILIATIONS or "workerGroup" not in disruption or before.list_pending("pods"):
-        return
-    pods = [pod for pod in before.pods if not is_foreign(pod)]
-    ready = [pod for pod in pods if pod["status"].get("conditions") and "deletionTimestamp" not in pod["metadata"]]
-    if len(ready) == len(pods) == len(SEPARATE_SPEC["cluster"]["workers"]) + 1:
-        raise Violation(f"all pods are ready, and the status has {disruption}")
-
-
 def too_few_pods_end_the_attempt(step: Transition) -> None:
     """The loss of a pod that minReplicas needs is a disruption of the attempt, from its first record on."""
     after = _get_status(step.after.job)
@@ -370,7 +358,6 @@ INVARIANTS: tuple[Callable[[Transition], None], ...] = (
     recorded_attempts_stay,
     own_stop_does_not_fail,
     the_operators_faults_end_no_attempt,
-    a_replaced_pod_is_forgotten,
     too_few_pods_end_the_attempt,
     a_removed_pod_is_not_a_disruption,
     a_pod_disrupts_one_attempt,
@@ -417,6 +404,20 @@ def is_not_scaled(world: World) -> str | None:
     if (group["replicas"], len(pods), named) == (wanted, wanted, []):
         return None
     return f"the_pods_are_as_many_as_wanted: {wanted} are, {len(pods)} exist, {group['replicas']} and {named} are set"
+
+
+def is_lost_pod_recorded(world: World) -> str | None:
+    """The problem of a program whose lost rollout pod explains a later failure, although its successor is ready."""
+    job = world.job
+    if job is None or "deletionTimestamp" in job["metadata"] or world.process.failures:
+        return None
+    disruption = _get_status(job).get("disruption") or {}
+    pods = [pod for pod in world.pods if not is_foreign(pod)]
+    ready = [pod for pod in pods if pod["status"].get("conditions") and "deletionTimestamp" not in pod["metadata"]]
+    is_complete = len(ready) == len(pods) == len(SEPARATE_SPEC["cluster"]["workers"]) + 1
+    if "workerGroup" not in disruption or not is_complete:
+        return None
+    return f"a_replaced_pod_is_forgotten: all pods are ready, and the status has {disruption}"
 
 
 def is_settled(world: World) -> str | None:

@@ -12,6 +12,7 @@ from exploration.invariants import (
     Transition,
     Violation,
     check,
+    is_lost_pod_recorded,
     is_not_scaled,
     is_settled,
     stays_on_cordoned_node,
@@ -236,7 +237,8 @@ def settle(world: World, known: set[State] | None = None) -> list[State]:
         try:
             check(step)
             is_end = name == environment.program_succeeds.__name__
-            if is_end and (problem := stays_on_cordoned_node(step.before) or is_not_scaled(step.before)):
+            problems = (stays_on_cordoned_node, is_not_scaled, is_lost_pod_recorded)
+            if is_end and (problem := next(filter(None, (find(step.before) for find in problems)), None)):
                 raise Violation(problem)
             if writing > MAX_WRITING:
                 raise Violation(f"applying_again_changes_nothing: {writing} reconciliations in succession write")

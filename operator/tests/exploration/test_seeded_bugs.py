@@ -18,7 +18,6 @@ from exploration.invariants import (
     a_namespace_stays_within_its_maximum,
     a_pod_disrupts_one_attempt,
     a_removed_pod_is_not_a_disruption,
-    a_replaced_pod_is_forgotten,
     an_attempt_had_its_program,
     an_execution_follows_a_recorded_end,
     another_version_changes_no_child,
@@ -89,7 +88,7 @@ SEEDED = [
     ),
     Seeded(
         bugs.a_lost_rollout_pod_is_never_replaced,
-        a_replaced_pod_is_forgotten.__name__,
+        "a_replaced_pod_is_forgotten",
         Bounds(losses=1, depth=2, starts=RUNNING),
     ),
     Seeded(

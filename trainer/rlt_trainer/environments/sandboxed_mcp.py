@@ -29,7 +29,7 @@ TALK_S = 0.2
 MAX_WRITE = 2**20
 """Maximum number of bytes that are written to a server at a time."""
 MAX_LINE = 2**20
-"""Maximum number of bytes of a message of a server."""
+"""Maximum number of bytes in a message from a server."""
 MAX_OUTPUT = 2**22
 MAX_LINES = 1000
 """Maximum number of bytes and of lines that a server may print until it has answered all requests."""
@@ -82,7 +82,7 @@ class SandboxedMcpTool:
 
 
 class ConversationMcpTool:
-    """A tool of the server of one conversation. The first call claims the sandbox, and starts the server."""
+    """A tool of a conversation's server. The first call claims the sandbox, and starts the server."""
 
     def __init__(self, server: SandboxedMcp, schema: ToolSchema, claim: Claim) -> None:
         self.schema = schema
