@@ -1533,6 +1533,7 @@ CASES = [
     Case("sandbox", SANDBOX, {"rollout.multiTurn": {"environment": "calculator", "sandbox": {}}}, "remove it"),
     Case("sandbox", SANDBOX, {**sandbox({}), "security.rayToken": False}, "use security.rayToken: true"),
     Case("sandbox", SANDBOX, {**sandbox({}), "cluster.rayVersion": "2.51.1"}, "Ray 2.52 or later"),
+    Case("schema", f"{SANDBOX}.provider", sandbox({"provider": "pods"}), "did you mean Pods?", cel=True),
     Case("sandbox", f"{SANDBOX}.memory", sandbox({"memory": "64Mi"}), "use 128Mi or more"),
     Case("image", f"{SANDBOX}.image", sandbox({"image": "docker://python:3.12"}), "use python:3.12"),
     Case("label", f"{SANDBOX}.nodeSelector[a b]", sandbox({"nodeSelector": {"a b": "c"}}), "show-labels"),

@@ -43,6 +43,7 @@ USED = {
     "scheduling.k8s.io/workloads": {"get", "create", "patch"},
     "/services": {"get", "create"},
     "batch/jobs": {"get", "create"},
+    "agents.x-k8s.io/sandboxes": {"get", "create"},
     "/pods": {"list", "watch", "deletecollection"},
     "/podtemplates": {"create"},
     "/events": {"get", "list", "watch", "create", "patch"},

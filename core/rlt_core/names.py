@@ -104,6 +104,11 @@ def sandbox_pool(job: str, *, head_uid: str) -> str:
     return f"{sandboxes(job)}-{head_uid[:8]}"
 
 
+def list_sandboxes(pool: str, size: int) -> list[str]:
+    """Names of the Sandboxes (agents.x-k8s.io) that take the place of this Job, and of their pods."""
+    return [f"{pool}-{number}" for number in range(size)]
+
+
 def find_job_of_sandboxes(pool: str) -> str:
     """Name of the job that a Job (batch/v1) creates sandbox pods for, from its name. Empty for another Job."""
     return pool.rpartition(f"{sandboxes('')}-")[0]

@@ -153,7 +153,12 @@ SANDBOX_SPEC: Manifest = {
     "rollout": {"multiTurn": {"tools": [{"name": "python"}], "sandbox": {"poolSize": 4}}},
 }
 
+AGENT_SANDBOX: Manifest = {"poolSize": 2, "provider": "AgentSandbox"}
+
 JOBS = {
+    "agent-sandbox": o.job(
+        {**SANDBOX_SPEC, "rollout": {"multiTurn": {"tools": [{"name": "python"}], "sandbox": AGENT_SANDBOX}}}
+    ),
     "arithmetic": o.job(),
     "command": o.job(o.COMMAND_SPEC),
     "command-separate": o.job(SEPARATE_SPEC),
@@ -181,7 +186,7 @@ def children(job: Job) -> list[Manifest]:
     assert job.spec
     children = [*build_children(job, job.spec, ACCESS)]
     if sandbox := get_sandbox(job.spec):
-        children.append(build_sandbox_pool(job, job.spec, sandbox, head="sum-head-abcde", head_uid=o.CLUSTER_UID))
+        children += build_sandbox_pool(job, job.spec, sandbox, head="sum-head-abcde", head_uid=o.CLUSTER_UID)
     for child in children:
         if names.HASH_ANNOTATION in child["metadata"].get("annotations", {}):
             child["metadata"]["annotations"][names.HASH_ANNOTATION] = "(hash)"

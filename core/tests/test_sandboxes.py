@@ -25,11 +25,16 @@ def sandbox_job(sandbox: dict[str, Any] | None = None, **changes: Any) -> Job:
     return o.decided(o.job({**o.SPEC, "rollout": rollout, **changes}))
 
 
-def build_pool(job: Job) -> Manifest:
+def build_pools(job: Job) -> tuple[Manifest, ...]:
     assert job.spec
     sandbox = get_sandbox(job.spec)
     assert sandbox
     return build_sandbox_pool(job, job.spec, sandbox, head="sum-head-a", head_uid="22222222-3333")
+
+
+def build_pool(job: Job) -> Manifest:
+    (pool,) = build_pools(job)
+    return pool
 
 
 def build_policies(job: Job) -> list[Manifest]:
@@ -90,6 +95,19 @@ def test_the_pool_ends_with_the_head_and_counts_toward_the_queue() -> None:
     assert [(each["kind"], each["name"]) for each in metadata["ownerReferences"]] == [("Pod", "sum-head-a")]
     assert metadata["name"] == "sum-sandboxes-22222222"
     assert metadata["labels"][names.QUEUE_LABEL] == "team"
+
+
+def test_sandboxes_of_agent_sandbox_have_the_same_pods_and_end_with_the_head() -> None:
+    scheduling = {"queueName": "team"}
+    pool = build_pool(sandbox_job(scheduling=scheduling))
+    first, second = build_pools(sandbox_job({"provider": "AgentSandbox", "poolSize": 2}, scheduling=scheduling))
+    assert first["spec"] == second["spec"] == {"podTemplate": pool["spec"]["template"]}
+    assert [each["metadata"].pop("name") for each in (first, second)] == [
+        "sum-sandboxes-22222222-0",
+        "sum-sandboxes-22222222-1",
+    ]
+    del pool["metadata"]["name"]
+    assert first["metadata"] == second["metadata"] == pool["metadata"]
 
 
 def test_the_head_alone_reaches_the_pods_and_they_reach_nothing() -> None:

@@ -29,6 +29,7 @@ NAMESPACED = {
     "raycluster": ("apis/ray.io/v1", "rayclusters"),
     "resourcequota": ("api/v1", "resourcequotas"),
     "rltrainingjob": ("apis/rlt.dev/v1alpha1", "rltrainingjobs"),
+    "sandbox": ("apis/agents.x-k8s.io/v1beta1", "sandboxes"),
     "secret": ("api/v1", "secrets"),
     "service": ("api/v1", "services"),
     "workload": ("apis/scheduling.k8s.io/v1alpha1", "workloads"),

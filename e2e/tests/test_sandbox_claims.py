@@ -1,4 +1,5 @@
-"""Claims of sandbox pods on a cluster: warm ones, a burst, and rollouts whose pods are deleted meanwhile.
+"""Claims of sandbox pods of both providers on a cluster: warm ones, a burst, and rollouts whose pods are deleted
+meanwhile.
 
 The driver is idle: its first reward waits. A program in the head pod claims pods as the driver does. `-s` shows the
 times, which docs/conversations.md has.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pytest
 from rlt_core.names import SANDBOX_LABEL
 from rlt_e2e.api_objects import read_objects
 from rlt_e2e.cluster import Cluster
+from rlt_e2e.cluster.agent_sandbox import agent_sandbox
 from rlt_e2e.jobs import (
     START_TIMEOUT_S,
     apply_job,
@@ -31,6 +34,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 NAME = "claims"
 POOL_SIZE = 16
+OWNERS = {
+    "Pods": ("job", f"jsonpath={{.status.ready}}={POOL_SIZE}"),
+    "AgentSandbox": ("sandboxes.agents.x-k8s.io", "condition=Ready"),
+}
+"""Provider -> what the pods belong to, and its condition when all pods are ready."""
 WARM = 20
 COLD = 10
 BURST = 64
@@ -75,8 +83,21 @@ asyncio.run(main())
 """
 
 
-def test_claims_lose_no_pod(cluster: Cluster, namespace: str) -> None:
-    create_job(cluster, namespace)
+@pytest.fixture(params=OWNERS)
+def provider(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The provider of the pods, which is installed."""
+    name: str = request.param
+    if name == "Pods":
+        yield name
+        return
+    if not cluster.layout:
+        pytest.skip("agent-sandbox needs the embedded cluster")
+    with agent_sandbox(cluster):
+        yield name
+
+
+def test_claims_lose_no_pod(cluster: Cluster, namespace: str, provider: str) -> None:
+    create_job(cluster, namespace, provider)
     (head,) = (pod for pod in list_pods(cluster, namespace, NAME) if "-head-" in pod)
     phases = {each["phase"]: each for each in run_program(cluster, namespace, head)}
     for name, phase in phases.items():
@@ -87,15 +108,17 @@ def test_claims_lose_no_pod(cluster: Cluster, namespace: str) -> None:
     assert phases["cold"]["ends"] == ["ok"] * COLD
     expected = ["lost" if number % DELETED_EVERY == 0 else "ok" for number in range(ROLLOUTS)]
     assert phases["rollouts"]["ends"] == expected
-    await_objects(cluster, namespace, f"jsonpath={{.status.ready}}={POOL_SIZE}", "job", "--all")
+    owner, is_ready = OWNERS[provider]
+    await_objects(cluster, namespace, is_ready, owner, "--all")
     await_objects(cluster, namespace, f"jsonpath={{.status.sandboxes.ready}}={POOL_SIZE}", f"rltrainingjob/{NAME}")
     assert len(list_alive(cluster, namespace)) == POOL_SIZE
     cluster.kubectl("-n", namespace, "delete", "rltrainingjob", NAME)
     await_cleanup(cluster, namespace, NAME)
+    await_objects(cluster, namespace, "delete", owner, "--all")
     await_objects(cluster, namespace, "delete", "pod", "-l", f"{SANDBOX_LABEL}={NAME}")
 
 
-def create_job(cluster: Cluster, namespace: str) -> None:
+def create_job(cluster: Cluster, namespace: str, provider: str) -> None:
     """Create a job with POOL_SIZE ready sandboxes, whose training waits for a reward."""
     files = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "reward"}, "data": {"reward.py": REWARD}}
     cluster.apply({**files, "metadata": {"name": "reward", "namespace": namespace}})
@@ -104,12 +127,12 @@ def create_job(cluster: Cluster, namespace: str) -> None:
     spec["training"].pop("warmup")
     spec["data"] |= {"maxPromptLength": 512, "maxResponseLength": 8}
     spec["rewards"] = [{"function": {"name": "reward:wait", "configMap": "reward", "timeoutSeconds": 3600}}]
-    sandbox = {"poolSize": POOL_SIZE, "cpu": "50m", "memory": "128Mi"}
+    sandbox = {"provider": provider, "poolSize": POOL_SIZE, "cpu": "50m", "memory": "128Mi"}
     spec["rollout"]["multiTurn"] = {"tools": [{"name": "python"}], "sandbox": sandbox}
     apply_job(cluster, namespace, job)
     await_condition(cluster, namespace, NAME, "Running", timeout_s=START_TIMEOUT_S)
     await_objects(cluster, namespace, "jsonpath={.status.progress.stage}=training", f"rltrainingjob/{NAME}")
-    await_objects(cluster, namespace, f"jsonpath={{.status.ready}}={POOL_SIZE}", "job", "--all")
+    await_objects(cluster, namespace, f"jsonpath={{.status.sandboxes.ready}}={POOL_SIZE}", f"rltrainingjob/{NAME}")
 
 
 def run_program(cluster: Cluster, namespace: str, head: str) -> list[dict[str, Any]]:

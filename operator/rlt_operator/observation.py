@@ -298,12 +298,14 @@ class SandboxPool:
     """The sandbox pods of a head pod, as they were read last."""
 
     name: str | None
-    """Name of their Job (batch/v1). None without a head pod."""
+    """Name of their Job (batch/v1), or the beginning of their Sandboxes' names. None without a head pod."""
     ready: int = 0
     """Number of pods that can be claimed."""
     claimed: int = 0
     """Number of pods that conversations use."""
     problem: SandboxProblem | None = None
+    sandboxes: int = 0
+    """Number of their Sandboxes (agents.x-k8s.io). 0 if the pods belong to a Job."""
 
 
 @dataclass(frozen=True)
@@ -336,6 +338,8 @@ class Observed:
     kuberay_installed: bool = True
     kuberay: KubeRay | None = None
     """The fields of its RayCluster CRD. Read while no RayCluster exists."""
+    agent_sandbox_installed: bool = True
+    """Whether the CRD of agent-sandbox exists. Read while a job that needs it has no RayCluster."""
     kuberay_active: bool = False
     """Whether KubeRay has changed the status of any job's RayCluster lately."""
     kuberay_active_here: bool = False

@@ -80,6 +80,7 @@ STATES: dict[str, tuple[Observed, str]] = {
     "invalid": (Observed(o.job(WRONG)), "Failed"),
     "no runtime": (Observed(o.job({**o.SPEC, "runtimeRef": {"name": "x"}})), "Failed"),
     "no KubeRay": (replace(o.FRESH, kuberay_installed=False), "Failed"),
+    "no agent-sandbox": (replace(o.FRESH, agent_sandbox_installed=False), "Failed"),
     "KubeRay too old": (replace(o.FRESH, kuberay=KubeRay(frozenset())), "Failed"),
     "rejected": (replace(o.FRESH, rejection=Rejection("no")), "Failed"),
     "queued": (replace(o.FRESH, cluster=o.cluster(suspend=True)), "InProgress"),

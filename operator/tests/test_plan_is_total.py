@@ -190,6 +190,7 @@ everything = st.builds(
     Observed,
     job=jobs,
     kuberay_installed=st.booleans(),
+    agent_sandbox_installed=st.booleans(),
     kuberay=st.none() | st.just(KubeRay(frozenset())),
     nodes=st.sampled_from([(), (Node("node-2"),), (Node("node-2", conditions={"Ready": "True"}),)]),
     config=st.none() | st.just(Config({"training.json": "a digest"}, is_unchanged=False)),

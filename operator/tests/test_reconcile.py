@@ -29,6 +29,7 @@ from rlt_api.status.conditions import Reason
 from rlt_core import names
 from rlt_core.children.config_map import compute_hash, digest_data
 from rlt_core.job import Manifest
+from rlt_core.kubernetes import api_paths
 from rlt_core.kubernetes.client import ApiError
 from rlt_operator.cache.reflector import Reflector
 from rlt_operator.conditions import find_condition
@@ -55,6 +56,23 @@ async def test_children_are_written_before_the_status(loop: Loop) -> None:
     result = await loop.run()
     assert loop.api.writes == [PROGRAMS, CONFIG_MAP, RAY_TOKEN, RAY_CLUSTER, PATH]
     assert result.requeue_after == WAITING_INTERVAL_S
+
+
+async def test_a_job_waits_for_agent_sandbox_and_creates_nothing_before(loop: Loop) -> None:
+    sandbox = {"provider": "AgentSandbox"}
+    spec = {**o.SPEC, "rollout": {"multiTurn": {"tools": [{"name": "python"}], "sandbox": sandbox}}}
+    loop.api.objects[PATH] |= {**o.manifest(spec), "status": o.job(spec).status.to_json()}
+    result = await loop.run()
+    assert [each for each in loop.api.writes if not each.startswith(EVENTS)] == [PATH]
+    assert condition(loop, C.CLUSTER_READY) == ("False", Reason.AGENT_SANDBOX_MISSING)
+    message = loop.api.status.message
+    assert message
+    assert message.startswith("spec.rollout.multiTurn.sandbox.provider: AgentSandbox needs the CRD sandboxes.agents.x")
+    assert message.endswith("Install agent-sandbox (tested with 0.5.6), or create the job with provider: Pods.")
+    loop.api.objects[api_paths.AGENT_SANDBOX] = {"kind": "APIResourceList"}
+    assert result.requeue_after
+    await loop.run_after(result.requeue_after)
+    assert RAY_CLUSTER in loop.api.objects
 
 
 async def test_the_creation_after_an_own_status_write_reads_the_job_and_its_pods(loop: Loop) -> None:

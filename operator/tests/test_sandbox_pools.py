@@ -13,10 +13,10 @@ from rlt_core.job import Manifest
 from rlt_core.kubernetes.client import ApiError, KubernetesApi
 from rlt_operator import metrics
 from rlt_operator.cache.cache import Cache
-from rlt_operator.diagnosis.sandboxes import track_pool, update_pool
+from rlt_operator.diagnosis.sandboxes import track_pool, update_pool, update_sandboxes
 from rlt_operator.observation import Observed, SandboxPool, SandboxProblem, WarningEvent
 from rlt_operator.reconcile.plan import plan
-from rlt_operator.reconcile.sandbox_pools import process_sandbox_pools
+from rlt_operator.reconcile.sandbox_pools import delete_released, process_sandbox_pools
 from rlt_operator.work_queue import Key
 
 SPEC = {**o.SPEC, "rollout": {"multiTurn": {"tools": [{"name": "python"}], "sandbox": {}}}}
@@ -28,6 +28,12 @@ NOT_FOUND = SandboxProblem("SandboxImageNotPulled", "ErrImagePull: not found", "
 
 def build_pool(*, active: int = 8, ready: int = 0) -> Manifest:
     return {"metadata": {"uid": "uid-pool"}, "spec": {"parallelism": 8}, "status": {"active": active, "ready": ready}}
+
+
+def build_sandbox(message: str) -> Manifest:
+    """A Sandbox whose pod agent-sandbox could not create."""
+    ready = {"type": "Ready", "status": "False", "reason": "ReconcilerError", "message": message}
+    return {"metadata": {"name": "x"}, "status": {"conditions": [ready]}}
 
 
 def build_pod(phase: str, name: str = "a", conditions: Any = (), **state: Any) -> Manifest:
@@ -44,6 +50,7 @@ def failed(exit_code: int, reason: str = "Error", message: str = "") -> Manifest
     return build_pod("Failed", terminated={"reason": reason, "exitCode": exit_code, "message": message})
 
 
+READY = build_pod("Running", conditions=[{"type": "Ready", "status": "True"}])
 UNSCHEDULABLE = build_pod(
     "Pending", conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]
 )
@@ -52,6 +59,29 @@ UNSCHEDULABLE = build_pod(
 def test_claimed_pods_are_active_and_neither_ready_nor_pending() -> None:
     pods = [waiting("ContainerCreating"), build_pod("Pending", "b"), failed(1)]
     assert update_pool(POOL, build_pool(active=8, ready=3), pods, []) == SandboxPool(NAME, ready=3, claimed=3)
+
+
+def test_the_pods_of_sandboxes_are_counted() -> None:
+    pool = replace(POOL, sandboxes=5)
+    deleted = {**READY, "metadata": {**READY["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    pods = [READY, build_pod("Running"), waiting("ContainerCreating"), failed(1), build_pod("Succeeded"), deleted]
+    assert update_sandboxes(pool, pods, None) == replace(pool, ready=1, claimed=1)
+
+
+def test_a_sandbox_without_a_pod_shows_why() -> None:
+    quota = "Error seen: pods is forbidden: exceeded quota: small"
+    found = update_sandboxes(POOL, [], build_sandbox(quota))
+    assert found.problem == SandboxProblem("SandboxPodsNotCreated", quota)
+    assert update_sandboxes(POOL, [READY], build_sandbox(quota)).problem is None
+    for starting in (None, {"metadata": {}}, {"status": {"conditions": [{"type": "Ready", "reason": "Starting"}]}}):
+        assert update_sandboxes(POOL, [], starting).problem is None
+
+
+@pytest.mark.parametrize("pod", [waiting("ErrImagePull"), UNSCHEDULABLE, failed(1)])
+def test_the_pods_of_sandboxes_show_the_same_problems(pod: Manifest) -> None:
+    problem = update_sandboxes(POOL, [pod], None).problem
+    assert problem
+    assert problem == update_pool(POOL, build_pool(active=pod["status"]["phase"] == "Pending"), [pod], []).problem
 
 
 def test_a_pool_without_a_status_has_no_pods() -> None:
@@ -172,6 +202,8 @@ class Api:
     broken: str = ""
     read: list[str] = field(default_factory=list)
     deleted: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    selected: list[dict[str, str]] = field(default_factory=list)
+    """Queries for pods."""
 
     async def get(self, path: str) -> Manifest | None:
         if self.broken and self.broken in path:
@@ -180,10 +212,12 @@ class Api:
         return self.job
 
     async def list(self, path: str, **query: str) -> list[Manifest]:
-        assert query["fieldSelector"] == "status.phase!=Running,status.phase!=Succeeded"
+        self.selected.append(query)
         return self.pods
 
     async def delete_selected(self, path: str, **query: str) -> None:
+        if self.broken and self.broken in path:
+            raise ApiError(500, "try again")
         self.deleted.append((path, query))
 
 
@@ -202,6 +236,8 @@ async def test_ended_pods_are_deleted_also_after_an_error() -> None:
     await process(api, cache)
     ended = "status.phase!=Pending,status.phase!=Running"
     assert api.read == ["/apis/batch/v1/namespaces/b/jobs/y"]
+    not_running = "status.phase!=Running,status.phase!=Succeeded"
+    assert api.selected == [{"labelSelector": "rlt.dev/sandbox-of=two", "fieldSelector": not_running}]
     assert api.deleted == [
         ("/api/v1/namespaces/b/pods", {"labelSelector": "rlt.dev/sandbox-of=two", "fieldSelector": ended}),
         ("/api/v1/namespaces/c/pods", {"labelSelector": "rlt.dev/sandbox-of=three", "fieldSelector": ended}),
@@ -221,6 +257,36 @@ async def test_a_pool_that_has_changed_wakes_its_job_once() -> None:
     api.job = None
     await process(api, cache)
     assert (woken, cache.sandboxes[key]) == ([key, key], POOL)
+
+
+async def test_the_first_sandbox_without_a_pod_is_read() -> None:
+    """A pod of an earlier head is not counted."""
+    cache = Cache(lambda key: None)
+    pool = SandboxPool("x", sandboxes=3)
+    cache.sandboxes["a", "one"] = pool
+    pods = [build_pod("Running", name) for name in ("x-0", "x-2", "earlier-1")]
+    api = Api(build_sandbox("Error seen: no"), pods)
+    await process(api, cache)
+    assert api.read == ["/apis/agents.x-k8s.io/v1beta1/namespaces/a/sandboxes/x-1"]
+    assert api.selected == [{"labelSelector": "rlt.dev/sandbox-of=one"}]
+    problem = SandboxProblem("SandboxPodsNotCreated", "Error seen: no")
+    assert cache.sandboxes["a", "one"] == replace(pool, claimed=2, problem=problem)
+    api.pods.append(build_pod("Running", "x-1"))
+    await process(api, cache)
+    assert len(api.read) == 1
+
+
+async def test_released_pods_of_sandboxes_are_deleted_more_often_also_after_an_error() -> None:
+    cache = Cache(lambda key: None)
+    cache.sandboxes |= {
+        ("a", "one"): SandboxPool("x", sandboxes=2),
+        ("b", "two"): SandboxPool("y"),
+        ("c", "three"): SandboxPool("z", sandboxes=2),
+    }
+    api = Api(None, broken="namespaces/a/")
+    await delete_released(cast(KubernetesApi, api), cache)
+    released = {"labelSelector": "rlt.dev/sandbox-of=three", "fieldSelector": "status.phase=Succeeded"}
+    assert api.deleted == [("/api/v1/namespaces/c/pods", released)]
 
 
 async def test_a_rejected_pod_is_found_in_the_events_of_the_pool() -> None:

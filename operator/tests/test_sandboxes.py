@@ -29,6 +29,15 @@ def test_the_pool_is_created_with_the_submission() -> None:
     assert pool["metadata"]["ownerReferences"][0]["uid"] == READY.head.uid
 
 
+def test_agent_sandbox_gets_a_sandbox_for_each_pod() -> None:
+    sandbox = {"provider": "AgentSandbox", "poolSize": 2}
+    rollout = {"multiTurn": {"tools": [{"name": "python"}], "sandbox": sandbox}}
+    job = o.decided(o.job({**SPEC, "rollout": rollout}))
+    planned = plan(o.recorded(replace(o.READY, job=job)), o.NOW)
+    assert find_pools(planned.apply) == []
+    assert [each["kind"] for each in planned.apply].count("Sandbox") == 2
+
+
 def test_a_running_program_keeps_its_pool() -> None:
     assert find_pools(plan(replace(READY, ray=o.running()), o.NOW).apply) == []
 

@@ -197,6 +197,7 @@ ALERTS = (
         inspect=(
             "`status.findings`: image, scheduler, quota, or pods that fail at their start.",
             "`kubectl get pods -l rlt.dev/sandbox-of=NAME`, and `kubectl describe job` for NAME-sandboxes-…: events.",
+            "With `provider: AgentSandbox`: `kubectl get sandboxes`.",
             "With Kueue: `kubectl get workloads`. The pool waits in the queue as a separate workload.",
         ),
         act=(

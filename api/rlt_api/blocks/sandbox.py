@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,9 @@ class Sandbox(ApiModel):
     """Pods without the job's labels, Secrets, volumes and network, for the programs of the tool python, an MCP server,
     an agent or a reward function. Each pod serves one conversation: see docs/conversations.md."""
 
+    provider: Literal["Pods", "AgentSandbox"] = "Pods"
+    """What the pods belong to. Pods: a Job of Kubernetes. AgentSandbox: Sandboxes of kubernetes-sigs/agent-sandbox,
+    which must be installed."""
     image: Image | None = None
     """Image of the pods, with python3 (3.9 or later). Default: cluster.image."""
     pool_size: Annotated[int, Field(ge=1, le=1024)] = 8

@@ -140,6 +140,8 @@ class Reason(StrEnum):
     """ClusterReady: the RayCluster CRD has replaced a field that the job needs; the message names it."""
     KUBERAY_SILENT = "KubeRaySilent", Kind.PROBLEM
     """ClusterReady: the KubeRay operator has not reconciled the RayCluster."""
+    AGENT_SANDBOX_MISSING = "AgentSandboxMissing", Kind.PROBLEM
+    """ClusterReady: the job needs the CRD of agent-sandbox, which is not installed."""
     NAME_TAKEN = "NameTaken", Kind.PROBLEM
     """ClusterReady: an object with the name of one of the job's objects exists and does not belong to the job; the
     message names its kind and name. The operator does not change it."""

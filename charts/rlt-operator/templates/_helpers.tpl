@@ -280,9 +280,12 @@ capabilities:
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create]
-# The pool of a job's sandbox pods.
+# The pool of a job's sandbox pods: a Job, or Sandboxes for the provider AgentSandbox.
 - apiGroups: [batch]
   resources: [jobs]
+  verbs: [get, create]
+- apiGroups: [agents.x-k8s.io]
+  resources: [sandboxes]
   verbs: [get, create]
 - apiGroups: [""]
   resources: [pods]

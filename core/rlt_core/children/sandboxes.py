@@ -1,7 +1,8 @@
-"""The pods of rollout.multiTurn.sandbox: a Job (batch/v1) as a pool, their Service and their NetworkPolicy.
+"""The pods of rollout.multiTurn.sandbox: a Job (batch/v1) or Sandboxes as a pool, their Service and NetworkPolicy.
 
 The driver finds the ready pods by the DNS name of the Service, claims one by a connection, and ends it by closing the
-connection. The Job controller replaces each pod that ends. The driver needs no rights in Kubernetes.
+connection. The Job controller replaces each pod that ends, and agent-sandbox each one that the operator has deleted
+then. The driver needs no rights in Kubernetes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from rlt_pod.sandbox.protocol import HOST_VARIABLE, KEY_VARIABLE, PORT
 USER = 65532
 """User and group of the pods: another than the job's pods have by default."""
 WORK = "/work"
+AGENT_SANDBOX = "AgentSandbox"
+"""The provider whose pods belong to Sandboxes of agent-sandbox."""
 MAX_INT32 = 2**31 - 1
 """The Job ends with the head pod, not by the number of its pods."""
 MEMORY_SHARE = 0.75
@@ -71,22 +74,27 @@ def build_sandbox_policy(job: Job, *, head_on_host_network: bool) -> Manifest:
     }
 
 
-def build_sandbox_pool(job: Job, spec: RLTrainingJobSpec, sandbox: Sandbox, *, head: str, head_uid: str) -> Manifest:
-    """Build the Job. The head pod owns it: Kubernetes deletes it with the head."""
-    metadata = build_metadata(job, names.sandbox_pool(job.name, head_uid=head_uid))
+def build_sandbox_pool(
+    job: Job, spec: RLTrainingJobSpec, sandbox: Sandbox, *, head: str, head_uid: str
+) -> tuple[Manifest, ...]:
+    """Build the Job, or the Sandboxes. The head pod owns them: Kubernetes deletes them with the head."""
+    name = names.sandbox_pool(job.name, head_uid=head_uid)
+    metadata = build_metadata(job, name)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": head, "uid": head_uid, "controller": True}
     metadata |= {"labels": metadata["labels"] | build_scheduling_labels(job, spec), "ownerReferences": [owner]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": metadata,
-        "spec": {
-            "parallelism": sandbox.pool_size,
-            "completions": MAX_INT32,
-            "backoffLimit": MAX_INT32,
-            "template": {"metadata": {"labels": _labels(job)}, "spec": _build_pod(job, spec, sandbox)},
-        },
-    }
+    template = {"metadata": {"labels": _labels(job)}, "spec": _build_pod(job, spec, sandbox)}
+    if sandbox.provider == AGENT_SANDBOX:
+        return tuple(
+            {
+                "apiVersion": "agents.x-k8s.io/v1beta1",
+                "kind": "Sandbox",
+                "metadata": {**metadata, "name": each},
+                "spec": {"podTemplate": template},
+            }
+            for each in names.list_sandboxes(name, sandbox.pool_size)
+        )
+    pool = {"parallelism": sandbox.pool_size, "completions": MAX_INT32, "backoffLimit": MAX_INT32, "template": template}
+    return ({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": pool},)
 
 
 def _labels(job: Job) -> dict[str, str]:

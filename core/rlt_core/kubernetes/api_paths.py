@@ -10,6 +10,7 @@ RAY = "/apis/ray.io/v1"
 CORE = "/api/v1"
 API_GROUPS = "/apis"
 KUEUE = "/apis/kueue.x-k8s.io"
+AGENT_SANDBOX = "/apis/agents.x-k8s.io/v1beta1"
 NODES = f"{CORE}/nodes"
 NAMESPACES = f"{CORE}/namespaces"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -155,6 +156,11 @@ def batch_job(namespace: str, name: str) -> str:
     return f"{batch_jobs(namespace)}/{name}"
 
 
+def sandbox(namespace: str, name: str) -> str:
+    """Path of a Sandbox (agents.x-k8s.io)."""
+    return f"{AGENT_SANDBOX}/namespaces/{namespace}/sandboxes/{name}"
+
+
 def pod_templates(namespace: str) -> str:
     """Path of the PodTemplates in a namespace."""
     return f"{CORE}/namespaces/{namespace}/podtemplates"
@@ -200,6 +206,7 @@ def path_of(manifest: Manifest) -> str:
         "PersistentVolumeClaim": pvc,
         "PodDisruptionBudget": disruption_budget,
         "RayCluster": ray_cluster,
+        "Sandbox": sandbox,
         "Secret": secret,
         "Service": service,
         "Workload": gang,

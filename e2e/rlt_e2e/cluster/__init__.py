@@ -20,6 +20,7 @@
 
     with kueue(cluster): ...                    # cluster.kueue: Kueue, removed at the end of the block
     with cert_manager(cluster): ...             # cluster.cert_manager: cert-manager, needs no nodes
+    with agent_sandbox(cluster): ...            # cluster.agent_sandbox: agent-sandbox, needs no nodes
     with fake_nodes(cluster, build_racks(8, nodes=8, gpus=8)): ...      # cluster.fake_nodes: 64 more nodes, by KWOK
 
 In pods whose image starts with ``localhost/rlt-trainer:``, this machine's Python environment (.venv, trainer/, api/

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from rlt_e2e.cluster import cert_manager, fake_nodes, kueue, lifecycle, processes, programs, s3_server
+from rlt_e2e.cluster import agent_sandbox, cert_manager, fake_nodes, kueue, lifecycle, processes, programs, s3_server
 from rlt_e2e.cluster.handle import Cluster
 from rlt_e2e.cluster.layout import FIRST_PORT, SUBNET, Layout, default_state
 from rlt_e2e.cluster.stages import StageError, exit_with_message
@@ -28,6 +28,7 @@ def main() -> None:
                     programs.obtain_built,
                     cert_manager.build,
                     kueue.build,
+                    agent_sandbox.build,
                     fake_nodes.build,
                     s3_server.build,
                 ):

@@ -1,5 +1,5 @@
-"""Build programs from Go modules. go/go.mod pins the modules of all programs except KWOK, Kueue and the S3 server,
-which have their own go.mod."""
+"""Build programs from Go modules. go/go.mod pins the modules of all programs except KWOK, Kueue, agent-sandbox and
+the S3 server, which have their own go.mod."""
 
 import hashlib
 import os

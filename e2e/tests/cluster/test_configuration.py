@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlt_e2e.cluster import addons, cgroups, control_plane, go_programs, programs
+from rlt_e2e.cluster.agent_sandbox import AGENT_SANDBOX
 from rlt_e2e.cluster.cert_manager import CERT_MANAGER
 from rlt_e2e.cluster.fake_nodes import KWOK
 from rlt_e2e.cluster.kueue import KUEUE
@@ -48,7 +49,10 @@ def test_every_pinned_program_has_a_version() -> None:
     assert pins["github.com/ray-project/kuberay/ray-operator"].startswith("v1.")
 
 
-@pytest.mark.parametrize("family", [programs.CLUSTER, CERT_MANAGER, KUEUE, KWOK, S3], ids=lambda family: family.name)
+FAMILIES = (programs.CLUSTER, AGENT_SANDBOX, CERT_MANAGER, KUEUE, KWOK, S3)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_modules_with_copied_files_are_pinned(family: go_programs.Family) -> None:
     pins = go_programs.parse_versions((family.module / "go.mod").read_text())
     assert {module for module, _, _ in family.copies} <= set(pins)

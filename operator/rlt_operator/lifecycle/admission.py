@@ -27,6 +27,8 @@ JOB_INTERVAL_S = 10.0
 """Requeue interval of a job that waits for the end of another job, which the cache of the operator has."""
 NODES_INTERVAL_S = 10.0
 """Requeue interval of a job that waits for suitable nodes."""
+CRD_INTERVAL_S = 10.0
+"""Requeue interval of a job that waits for a CRD that the operator does not watch."""
 QUEUE_INTERVAL_S = 10.0
 """Requeue interval of a queued job, to update Kueue's message. The admission itself also wakes the job."""
 
@@ -99,6 +101,18 @@ def kuberay_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) 
         f"The RayCluster CRD (ray.io/v1) is not installed. Install KubeRay {KUBERAY_MINIMUM} or later to start the job."
     )
     return wait_for_cluster(Reason.KUBERAY_MISSING, message, stalled=True)
+
+
+def agent_sandbox_missing(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:
+    """The sandbox pods need the CRD of agent-sandbox, which is not installed."""
+    if observed.agent_sandbox_installed:
+        return None
+    message = (
+        "spec.rollout.multiTurn.sandbox.provider: AgentSandbox needs the CRD sandboxes.agents.x-k8s.io (v1beta1), "
+        "which is not installed. Install agent-sandbox (tested with 0.5.6), or create the job with provider: Pods."
+    )
+    verdict = wait_for_cluster(Reason.AGENT_SANDBOX_MISSING, message, stalled=True)
+    return replace(verdict, requeue_after=CRD_INTERVAL_S)
 
 
 def fabric_not_decided(observed: Observed, spec: RLTrainingJobSpec, now: datetime) -> Verdict | None:

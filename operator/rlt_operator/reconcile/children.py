@@ -23,7 +23,7 @@ FIXES = {
     ),
 }
 """Kind -> what to do if the name is taken."""
-UNCHANGED = ("RayCluster", "Job", "Service")
+UNCHANGED = ("RayCluster", "Job", "Sandbox", "Service")
 """Kinds that are not changed once they exist. A change of the RayCluster would end the training. The pool of sandbox
 pods and their Service depend on no field that can change."""
 ALREADY_EXISTS = 409

@@ -17,7 +17,7 @@ from rlt_core import names
 from rlt_core.children.network_policy import NetworkAccess
 from rlt_core.children.preflight_file import has_preflight
 from rlt_core.children.programs import name_programs
-from rlt_core.children.sandboxes import get_sandbox
+from rlt_core.children.sandboxes import AGENT_SANDBOX, get_sandbox
 from rlt_core.earlier_job import Missing, find_checkpoint, resume_from, waits_for_earlier_job
 from rlt_core.fabric.nodes import Node
 from rlt_core.job import Job, Manifest, get_attempt_number, parse_job, parse_runtime
@@ -84,6 +84,7 @@ async def observe(sources: Sources, key: Key) -> Observed | None:
         programs_missing=_lacks_programs(cache, job.namespace),
         kuberay_installed=cache.ray_clusters.served,
         kuberay=await read_kuberay(sources) if cache.ray_clusters.served and _may_start(job, cluster) else None,
+        agent_sandbox_installed=not _may_start(job, cluster) or await _has_sandbox_provider(sources, job),
         kuberay_active=cache.is_kuberay_active(),
         kuberay_active_here=cache.is_kuberay_active(job.namespace),
         cluster=cluster,
@@ -205,6 +206,17 @@ async def read_kuberay(sources: Sources) -> KubeRay | None:
     if cache.kuberay is None or cache.kuberay[0] is not crd:
         cache.kuberay = (crd, parse_kuberay(crd))
     return cache.kuberay[1]
+
+
+async def _has_sandbox_provider(sources: Sources, job: Job) -> bool:
+    """Whether the API server has the objects that create the sandbox pods of the job. Raises ApiError."""
+    sandbox = get_sandbox(job.spec) if job.spec else None
+    if sandbox is None or sandbox.provider != AGENT_SANDBOX:
+        return True
+    try:
+        return bool(await sources.cache.recent.get(api_paths.AGENT_SANDBOX, sources.api.get))
+    except UnknownResourceError:
+        return False
 
 
 def _may_start(job: Job, cluster: RayCluster | None) -> bool:

@@ -22,6 +22,7 @@ from rlt_core.kubernetes.fair_queue import Urgency
 from rlt_operator.conditions import Event, build_events, build_rule_events, find_condition, is_true
 from rlt_operator.lifecycle.admission import (
     accelerators_in_use,
+    agent_sandbox_missing,
     checkpoint_missing,
     cluster_missing,
     cluster_name_taken,
@@ -91,6 +92,7 @@ READY_STEPS: list[ReadyStep] = [
     restart_delayed,
     newer_fields_given,
     kuberay_missing,
+    agent_sandbox_missing,
     fabric_not_decided,
     kuberay_too_old,
     accelerators_in_use,
@@ -261,7 +263,7 @@ def _open_sandboxes(observed: Observed, verdict: Verdict) -> tuple[Manifest, ...
     sandbox = get_sandbox(job.spec) if job.spec else None
     if job.spec is None or head is None or sandbox is None or verdict.submit is None:
         return ()
-    return (build_sandbox_pool(job, job.spec, sandbox, head=head.name, head_uid=head.uid),)
+    return build_sandbox_pool(job, job.spec, sandbox, head=head.name, head_uid=head.uid)
 
 
 def _has_accepted(attempt: CurrentAttempt | None) -> bool:

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from apiserver.in_cluster import Kubernetes
 
+from rlt_e2e.cluster.agent_sandbox import install_crd
+
 pytestmark = pytest.mark.apiserver
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -22,6 +24,8 @@ HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda path: path.stem)
 def test_every_golden_manifest_is_valid(kubernetes: Kubernetes, golden: Path) -> None:
     for manifest in yaml.safe_load_all(golden.read_text()):
+        if manifest["kind"] == "Sandbox":
+            install_crd(kubernetes.cluster)
         manifest["metadata"]["namespace"] = "default"
         kubernetes.dry_run("default", manifest)
 
@@ -34,9 +38,11 @@ def test_every_golden_pod_is_restricted(kubernetes: Kubernetes, golden: Path) ->
     kubernetes.label_namespace("default", {level: "restricted"})
     found = {manifest["kind"]: manifest for manifest in yaml.safe_load_all(golden.read_text())}
     cluster = found["RayCluster"]["spec"]
-    sandboxes = (found["Job"]["spec"],) if "Job" in found else ()
-    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"], *sandboxes):
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": group["template"]["spec"]}
+    templates = [group["template"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    templates += [found["Job"]["spec"]["template"]] if "Job" in found else []
+    templates += [found["Sandbox"]["spec"]["podTemplate"]] if "Sandbox" in found else []
+    for template in templates:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
         kubernetes.dry_run("default", pod)
     kubernetes.label_namespace("default", {level: None})
 
