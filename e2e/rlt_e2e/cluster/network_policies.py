@@ -34,7 +34,7 @@ def enforce(layout: Layout, policy: Manifest, pods: Iterable[Manifest]) -> Itera
 def build_rules(spec: Manifest, pods: list[Manifest]) -> str:
     """Build the table of nftables for the spec of a policy."""
     selected = _list_addresses(spec["podSelector"], pods)
-    assert spec["egress"] == []
+    assert not spec.get("egress")
     chains = {
         "forward": [f"ip saddr {selected} reject", *_build_ingress(spec, selected, pods)],
         "input": [f"ip saddr {selected} reject"],  # from a pod to its node
