@@ -84,7 +84,7 @@ async def test_each_conversation_has_a_server_in_its_sandbox() -> None:
             call(tools, one, "multiply", a=2, b=3),
             call(tools, other, "multiply", a=3, b=3),
         )
-        assert products == ["42", "6", "9"]
+        assert list(products) == ["42", "6", "9"]
         assert await call(tools, one, "read_variable", name="TASK") == "7"
         assert "13 is unlucky" in await call(tools, one, "multiply", a=13, b=1)
 

@@ -97,7 +97,7 @@ def run_command(run: Run, script: Script, command: str) -> Episode:
     agent = {"command": ["sh", "-c", f"{setting}\n{command}\n{GRADE}"]}
     server = {"is_owner": True, "memory": 3 * 2**29}  # of a sandbox with 2Gi
     (episode,) = run("", script, make_prompt(text=TASK), agent=agent, server=server, length=200_000, timeoutSeconds=600)
-    assert (episode.reward, episode.failure) == (1.0, None), episode.sandbox
+    assert (episode.reward, episode.failure) == (1.0, None)
     check_tokens(script, [*episode.response.sequences, *episode.response.side])
     return episode
 
