@@ -45,7 +45,9 @@ def install_crd(cluster: Cluster) -> Path:
     """Install the CRD of Sandboxes alone. Returns its file."""
     crd = build() / "crds" / "agents.x-k8s.io_sandboxes.yaml"
     cluster.kubectl("apply", "--server-side", "--filename", crd)
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=300s", "--filename", crd)
+    # The wait for a condition fails while a new CRD has none.
+    for awaited in ("jsonpath={.status.acceptedNames.kind}=Sandbox", "condition=Established"):
+        cluster.kubectl("wait", f"--for={awaited}", "--timeout=300s", "--filename", crd)
     return crd
 
 
