@@ -73,8 +73,10 @@ def test_a_sandbox_without_a_pod_shows_why() -> None:
     found = update_sandboxes(POOL, [], build_sandbox(quota))
     assert found.problem == SandboxProblem("SandboxPodsNotCreated", quota)
     assert update_sandboxes(POOL, [READY], build_sandbox(quota)).problem is None
-    for starting in (None, {"metadata": {}}, {"status": {"conditions": [{"type": "Ready", "reason": "Starting"}]}}):
-        assert update_sandboxes(POOL, [], starting).problem is None
+    starting: Manifest = {"status": {"conditions": [{"type": "Ready", "reason": "Starting"}]}}
+    new: Manifest = {"metadata": {}}
+    for created in (None, new, starting):
+        assert update_sandboxes(POOL, [], created).problem is None
 
 
 @pytest.mark.parametrize("pod", [waiting("ErrImagePull"), UNSCHEDULABLE, failed(1)])
