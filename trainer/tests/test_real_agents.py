@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(platform.machine() != "x86_64", reason="requirements/npm-agents has programs for x86_64"),
 ]
+records = test_environments_sandboxed_agent.records
 run = test_environments_sandboxed_agent.run
 
 PAGE = (Path(__file__).parents[2] / "docs/conversations.md").read_text()
