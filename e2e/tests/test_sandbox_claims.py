@@ -11,11 +11,13 @@ import json
 import statistics
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlt_core.children.sandboxes import AGENT_SANDBOX
 from rlt_core.names import SANDBOX_LABEL
 from rlt_e2e.api_objects import read_objects
 from rlt_e2e.cluster import Cluster
@@ -87,12 +89,9 @@ asyncio.run(main())
 def provider(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
     """The provider of the pods, which is installed."""
     name: str = request.param
-    if name == "Pods":
-        yield name
-        return
-    if not cluster.layout:
+    if name == AGENT_SANDBOX and not cluster.layout:
         pytest.skip("agent-sandbox needs the embedded cluster")
-    with agent_sandbox(cluster):
+    with agent_sandbox(cluster) if name == AGENT_SANDBOX else nullcontext():
         yield name
 
 

@@ -8,6 +8,7 @@ waits takes the place of the trainer.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from apiserver.waiting import eventually
 from gate import Gate
 
 from rlt_api.spec.training_config import PROGRAMS_FILE
+from rlt_core.children.sandboxes import AGENT_SANDBOX
 from rlt_core.names import SANDBOX_LABEL
 from rlt_e2e.cluster.agent_sandbox import agent_sandbox
 
@@ -38,10 +40,7 @@ NOT_PULLED = {"phase": "Pending", "containerStatuses": [{**CONTAINER, "state": {
 def provider(kubernetes: Kubernetes, request: pytest.FixtureRequest) -> Iterator[str]:
     """The provider of the pods, which is installed."""
     name: str = request.param
-    if name == "Pods":
-        yield name
-        return
-    with agent_sandbox(kubernetes.cluster):
+    with agent_sandbox(kubernetes.cluster) if name == AGENT_SANDBOX else nullcontext():
         yield name
 
 

@@ -56,7 +56,7 @@ class McpConnection:
         self._address = server.url or " ".join(server.command or [])
 
     async def list_tools(self) -> list[McpTool]:
-        """Return the server's tools. Raises SessionError if there is no answer."""
+        """Return the server's tools. Raises SessionError if it does not answer."""
 
         async def list_pages(client: Client) -> list[McpTool]:
             tools: list[McpTool] = []
@@ -70,7 +70,7 @@ class McpConnection:
         return await self._use(list_pages, "tools/list", START_TIMEOUT_S)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Call a tool. Raises MCPError if the server rejects the call, and SessionError if there is no answer."""
+        """Call a tool. Raises MCPError if the server rejects the call, and SessionError if it does not answer."""
         return await self._use(lambda client: client.call_tool(name, dict(arguments)), name, self._timeout_s)
 
     async def close(self) -> None:

@@ -51,7 +51,7 @@ class SandboxedMcp:
         self._connections: WeakKeyDictionary[Claim, _SandboxedConnection] = WeakKeyDictionary()
 
     async def list_tools(self, pool: SandboxPool) -> list[SandboxedMcpTool]:
-        """Return the tools of a server in a new sandbox. Raises SessionError if there is no answer."""
+        """Return the tools of a server in a new sandbox. Raises SessionError if it does not answer."""
         try:
             async with Claim(pool, self._timeout_s) as claim:
                 tools = await (await self.connect(claim)).list_tools()
